@@ -164,8 +164,8 @@ def _rights(missing: Sequence[str]) -> Check:
     meaning = "ebpfprof traces other processes and reads their files."
     code = ExitCode.PERMISSION_DENIED
     if missing:
-        found = f"without {', '.join(missing)}"
-        return Check("rights", "missing", found, meaning, way_out(), code)
+        state = f"without {', '.join(missing)}"
+        return Check("rights", "missing", state, meaning, way_out(), code)
     if not in_first_user_namespace():
         remedy = "Run ebpfprof as root of the machine, outside the container."
         return Check("rights", "missing", "root of a user namespace", meaning, remedy, code)
@@ -181,15 +181,15 @@ def _lockdown() -> Check:
     except OSError as error:
         return _unreadable("kernel lockdown", _LOCKDOWN, error, meaning)
     chosen = re.search(r"\[(\w+)\]", text)
-    found = chosen[1] if chosen else "none"
-    if found != "confidentiality":
-        return Check("kernel lockdown", "ok", found, meaning)
+    mode = chosen[1] if chosen else "none"
+    if mode != "confidentiality":
+        return Check("kernel lockdown", "ok", mode, meaning)
     remedy = (
         "Remove lockdown=confidentiality from the kernel's command line and reboot "
         "(lockdown=integrity is fine)."
     )
     code = ExitCode.KERNEL_UNSUPPORTED
-    return Check("kernel lockdown", "missing", found, meaning, remedy, code)
+    return Check("kernel lockdown", "missing", mode, meaning, remedy, code)
 
 
 def _container() -> Check:
@@ -261,9 +261,9 @@ def _packages() -> Iterator[Check]:
     lacking = list(filter(None, map(_lacking, wanted)))
     if lacking:
         typed = shlex.join([sys.executable, "-m", "pip", "install", *lacking])
-        found = f"without {', '.join(lacking)}"
+        state = f"without {', '.join(lacking)}"
         code = ExitCode.FAILURE
-        yield Check("Python packages", "missing", found, meaning, f"Type: {typed}", code)
+        yield Check("Python packages", "missing", state, meaning, f"Type: {typed}", code)
     else:
         yield Check("Python packages", "ok", f"all {len(wanted)}", meaning)
 
@@ -288,12 +288,12 @@ def _version(text: str) -> tuple[int, ...]:
 def _paranoid(may_try: bool) -> Check:
     meaning = "It limits perf events for users without rights."
     try:
-        found = _PARANOID.read_text().strip()
+        level = _PARANOID.read_text().strip()
     except OSError as error:
         return _unreadable("perf_event_paranoid", _PARANOID, error, meaning)
     if may_try:
-        return Check("perf_event_paranoid", "ok", f"{found}, no limit for root", meaning)
-    return Check("perf_event_paranoid", "warn", found, meaning, "As root, it has no effect.")
+        return Check("perf_event_paranoid", "ok", f"{level}, no limit for root", meaning)
+    return Check("perf_event_paranoid", "warn", level, meaning, "As root, it has no effect.")
 
 
 def _kernel_names() -> Check:
@@ -330,22 +330,22 @@ def _open_files() -> Check:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     meaning = "Each probe needs two open files, a process about fifty."
     if hard == resource.RLIM_INFINITY or hard >= 16 * _FILES_OF_A_TARGET:
-        found = "unlimited" if hard == resource.RLIM_INFINITY else f"up to {hard}"
-        return Check("open files", "ok", found, meaning)
+        limit = "unlimited" if hard == resource.RLIM_INFINITY else f"up to {hard}"
+        return Check("open files", "ok", limit, meaning)
     remedy = "For many processes at once, raise the hard limit: ulimit -Hn 65536"
     return Check("open files", "warn", f"up to {hard}", meaning, remedy)
 
 
 def _locked_memory() -> Check:
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    found = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft >> 10} KiB"
+    limit = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft >> 10} KiB"
     meaning = "Since Linux 5.11, BPF maps don't count against it."
-    return Check("locked memory", "ok", found, meaning)
+    return Check("locked memory", "ok", limit, meaning)
 
 
 def _tracefs() -> Check:
-    found = "mounted" if os.path.exists(_TRACEFS) else "not mounted"
-    return Check("tracefs", "ok", found, "Not needed: probes are links or perf events.")
+    state = "mounted" if os.path.exists(_TRACEFS) else "not mounted"
+    return Check("tracefs", "ok", state, "Not needed: probes are links or perf events.")
 
 
 def _disk() -> Check:
@@ -357,13 +357,13 @@ def _disk() -> Check:
             "disk space", "warn", f"unknown ({error.strerror})", meaning, "Use another folder."
         )
     free_bytes = space.f_bavail * space.f_frsize
-    found = f"{free_bytes >> 20} MiB"
+    free = f"{free_bytes >> 20} MiB"
     if not os.access(".", os.W_OK):
         return Check("disk space", "warn", "not writable", meaning, "Use another folder, or -o.")
     if free_bytes < _LITTLE_SPACE_BYTES:
         remedy = "Free some space, or use -o."
-        return Check("disk space", "warn", found, meaning, remedy)
-    return Check("disk space", "ok", found, meaning)
+        return Check("disk space", "warn", free, meaning, remedy)
+    return Check("disk space", "ok", free, meaning)
 
 
 def _unreadable(name: str, path: Path, error: OSError, meaning: str) -> Check:

@@ -1,4 +1,7 @@
-"""What keeps a program's objects alive, as JSON, and as a profile with a sample for each path."""
+"""What keeps a program's objects alive, as JSON, and as a profile with a sample for each path.
+
+docs/references.schema.json describes the JSON.
+"""
 
 from __future__ import annotations
 

@@ -60,9 +60,13 @@ class RootPaths:
 
 @dataclass(frozen=True, slots=True)
 class LeakedGoroutines:
-    """The ids of goroutines that can never continue, and what only they keep (bytes)."""
+    """The ids of goroutines that can never continue, their waits, and what only they keep (bytes).
+
+    The waits are numbers as DumpedGoroutine.wait.
+    """
 
     ids: tuple[int, ...] = ()
+    waits: frozenset[int] = frozenset()
     objects: int = 0
     used: int = 0
 

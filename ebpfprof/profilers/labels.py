@@ -41,15 +41,15 @@ def key_hashes(keys: tuple[str, ...] | None) -> tuple[int, ...]:
 
 def _key_hash(text: bytes) -> int:
     words = text.ljust(-(-len(text) // _CHUNK_BYTES) * _CHUNK_BYTES, b"\0")
-    found = _mixed(_SEED, len(text))
+    mixed = _mixed(_SEED, len(text))
     for at in range(0, len(words), _WORD_BYTES):
-        found = _mixed(found, int.from_bytes(words[at : at + _WORD_BYTES], "little"))
-    return found
+        mixed = _mixed(mixed, int.from_bytes(words[at : at + _WORD_BYTES], "little"))
+    return mixed
 
 
-def _mixed(found: int, word: int) -> int:
-    found = (found ^ word) * _HASH_FACTOR % (1 << 64)
-    return found ^ found >> 32
+def _mixed(mixed: int, word: int) -> int:
+    mixed = (mixed ^ word) * _HASH_FACTOR % (1 << 64)
+    return mixed ^ mixed >> 32
 
 
 def numbers(chosen_hashes: tuple[int, ...]) -> dict[str, int]:

@@ -218,11 +218,11 @@ class TraceProgram(BoundedProbes):
     def stacks(self) -> dict[int, tuple[int, ...]]:
         """All stacks by key: runtime addresses, innermost first, all but perhaps one that of a
         return."""
-        found: dict[int, tuple[int, ...]] = {}
+        by_key: dict[int, tuple[int, ...]] = {}
         for keys, stacks in self._program.maps["stacks"].batches():
             rows = zip(keys.tolist(), stacks["depth"].tolist(), stacks["pcs"], strict=True)
-            found |= {key: tuple(pcs[:depth].tolist()) for key, depth, pcs in rows}
-        return found
+            by_key |= {key: tuple(pcs[:depth].tolist()) for key, depth, pcs in rows}
+        return by_key
 
     def label_sets(self) -> dict[int, tuple[Any, ...]]:
         """The sets of labels by key."""

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
     Numbers = npt.NDArray[np.int64]
 
-_THIN: Final = 64
+_THIN: Final = 64  # slots of a level
+_MANY: Final = 4096  # references of one slot
 
 
 class Cuts:
@@ -105,12 +106,7 @@ class Cuts:
             old, new = new, []
             for slot in old:
                 if first[slot + 1] - first[slot] > _MANY:
-                    _, edges = self._graph.edges_of(np.array([slot]))
-                    chosen = edges[counts_of(self._counts, is_open, self._graph, edges)]
-                    chosen = chosen[~np.isin(chosen, list(gone))] if gone else chosen
-                    fresh = np.unique(self._graph.targets[chosen])
-                    seen[fresh], is_open[fresh] = True, False
-                    new += fresh.tolist()
+                    new += self._many(slot, seen, is_open, gone)
                     continue
                 for edge in range(first[slot], first[slot + 1]):
                     target = targets[edge]
@@ -119,11 +115,13 @@ class Cuts:
                         new.append(target)
         return np.array(new, np.int64)
 
-
-_MANY: Final = 4096  # references of one object
-
-
-def counts_of(counts: Mask, is_open: Mask, graph: Graph, edges: Numbers) -> Mask:
-    """Which references count and lead to a slot that is open."""
-    chosen: Mask = counts[edges] & is_open[graph.targets[edges]]
-    return chosen
+    def _many(self, slot: int, seen: Mask, is_open: Mask, gone: frozenset[int]) -> list[int]:
+        """The same for one slot with many references."""
+        edges = np.arange(self._first[slot], self._first[slot + 1])
+        edges = edges[self._counts[edges] & is_open[self._graph.targets[edges]]]
+        if gone:
+            edges = edges[~np.isin(edges, list(gone))]
+        targets = np.unique(self._graph.targets[edges])
+        seen[targets], is_open[targets] = True, False
+        new: list[int] = targets.tolist()
+        return new

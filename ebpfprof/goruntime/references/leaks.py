@@ -66,8 +66,8 @@ class LeakFinder:
         )
 
     def find(self) -> LeakedGoroutines:
-        """The goroutines, and what they keep. Raises TargetGone."""
-        blocked, sudogs = self._blocked()
+        """The goroutines, and what they keep; none if not all could be read. Raises TargetGone."""
+        blocked, sudogs = self._blocked() if self._scan.is_whole else ({}, np.zeros(0, np.int64))
         if not blocked:
             return LeakedGoroutines()
         cuts = self._make_cuts()
@@ -104,15 +104,22 @@ class LeakFinder:
             seeds = np.concatenate([words.slots[is_able].astype(np.int64), own])
             for address in able:
                 del blocked[address]
-        ids = {goroutine.address: goroutine.goid for goroutine in self._scan.goroutines}
-        leaked = {ids[address] for address in blocked} - {_MAIN}
-        return LeakedGoroutines(tuple(sorted(leaked)), *self._kept(cuts, reached, leaked))
+        leaked = [
+            goroutine
+            for goroutine in self._scan.goroutines
+            if goroutine.address in blocked and goroutine.goid != _MAIN
+        ]
+        return LeakedGoroutines(
+            tuple(goroutine.goid for goroutine in leaked),
+            frozenset(goroutine.wait for goroutine in leaked),
+            *self._kept(cuts, reached, leaked),
+        )
 
     def _kept(
-        self, cuts: Cuts, reached: npt.NDArray[np.bool_], leaked: set[int]
+        self, cuts: Cuts, reached: npt.NDArray[np.bool_], leaked: list[Goroutine]
     ) -> tuple[int, int]:
         """How much only these goroutines keep."""
-        addresses = [g.address for g in self._scan.goroutines if g.goid in leaked]
+        addresses = [goroutine.address for goroutine in leaked]
         is_theirs = np.isin(self._scan.words.goroutines, np.array(addresses, np.uint64))
         seeds = np.unique(self._scan.words.slots[is_theirs].astype(np.int64))
         kept = np.flatnonzero(cuts.below(seeds[~reached[seeds]], ~reached))

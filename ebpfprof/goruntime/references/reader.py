@@ -115,13 +115,20 @@ class ReferenceReader:
         again = Scan(self._go)
         second = LeakFinder(self._go, again, lambda: _cuts_of(again)).find()
         waits = {goroutine.goid: goroutine.wait for goroutine in self.scan.goroutines}
-        ids = tuple(
-            goroutine.goid
+        both = {*leaked.ids} & {*second.ids}
+        sure = [
+            goroutine
             for goroutine in again.goroutines
-            if goroutine.goid in {*leaked.ids} & {*second.ids}
-            and goroutine.wait == waits[goroutine.goid]
+            if goroutine.goid in both and goroutine.wait == waits[goroutine.goid]
+        ]
+        if not sure:
+            return LeakedGoroutines()
+        return LeakedGoroutines(
+            tuple(goroutine.goid for goroutine in sure),
+            frozenset(goroutine.wait for goroutine in sure),
+            second.objects,
+            second.used,
         )
-        return LeakedGoroutines(ids, second.objects, second.used) if ids else LeakedGoroutines()
 
     # What was asked about.
 
@@ -176,7 +183,7 @@ class ReferenceReader:
         )
 
     def freed_addresses(self, root: str) -> npt.NDArray[np.uint64]:
-        """The addresses of what would be freed if all words of a root were nil; for tests."""
+        """The addresses of what would be freed if all words of a root were nil."""
         numbers = [n for n, known in enumerate(self.scan.roots) if known.name == root]
         words = np.flatnonzero(np.isin(self.scan.words.roots, numbers))
         return self._slots.addresses(np.flatnonzero(self._cuts().freed_without_words(words)))

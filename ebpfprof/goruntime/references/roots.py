@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _WORD_BYTES: Final = 8
 # runtime/symtab.go, moduledata, Go 1.19 to 1.27: data, edata, bss, ebss.
 _DATA_AT: Final = 208
+_ADDRESS_END: Final = 1 << 63
 _MAX_DATA_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 8 << 20
 _MAX_STACK_BYTES: Final = 1 << 30  # runtime.maxstacksize
@@ -87,6 +88,8 @@ class RootReader:
         self.roots: list[Root] = []
         self._words: list[tuple[int, Words, Words, npt.NDArray[np.int64], Words]] = []
         self.goroutines: list[Goroutine] = []
+        self.beyond = 0
+        """How many goroutines there are beyond the limit of what is read."""
         self.unread_stacks = 0
         """How many goroutines moved at each attempt, or have too large a stack."""
 
@@ -188,17 +191,16 @@ class RootReader:
     def _named(self, words: Words, places: Words) -> None:
         """Add words of the program's data, by the variables that have them."""
         symbols = Symbols(self._go.binary.elf)
-        by_variable: dict[tuple[str, int], list[int]] = {}
-        name, start, end = "", 0, -1
-        for index, place in enumerate(places.tolist()):
-            address = place - self._bias
-            if not start <= address < end:
-                name, start, end = self._variable(symbols, address)
-            by_variable.setdefault((name, start), []).append(index)
-        for (name, start), indices in by_variable.items():
+        first = 0
+        while first < len(places):
+            name, start, end = self._variable(symbols, int(places[first]) - self._bias)
+            limit = np.uint64(min(end + self._bias, _ADDRESS_END))
+            last = max(first + 1, int(np.searchsorted(places, limit)))
+            part = slice(first, last)
             kind = RootKind.RUNTIME if _is_of_runtime(name) else RootKind.VARIABLE
-            offsets = places[indices].astype(np.int64) - (start + self._bias)
-            self._add(Root(kind, name, start), words[indices], places[indices], offsets)
+            offsets = places[part].astype(np.int64) - (start + self._bias)
+            self._add(Root(kind, name, start), words[part], places[part], offsets)
+            first = last
 
     def _variable(self, symbols: Symbols, address: int) -> tuple[str, int, int]:
         """The name of the variable that has an address as linked, and where it begins and ends."""
@@ -224,7 +226,7 @@ class RootReader:
         scanner = GoroutineScanner(self._go, has_labels=False)
         goroutines = scanner.scan()
         frames = StackFrames(self._go)
-        self.unread_stacks = goroutines.moved
+        self.unread_stacks, self.beyond = goroutines.moved, goroutines.beyond
         self.goroutines = goroutines.goroutines
         by_root: dict[tuple[str, str], list[Goroutine]] = {}
         for goroutine in goroutines.goroutines:

@@ -50,6 +50,16 @@ class Scan:
         self.roots = reader.roots
         self.unread_stacks = reader.unread_stacks
         self.goroutines = reader.goroutines
+        self.is_whole = not (
+            self.slots.left_out
+            or self.graph.unread
+            or spans.corrupt
+            or spans.beyond
+            or reader.unread_stacks
+            or reader.beyond
+            or go.plugins
+        )
+        """Whether all roots and references were read: variables of plugins are not."""
         self._names: dict[int, str] = {}
         self.search = Search(self.graph, self.types, memory, self._function_name)
         self.scheduler = np.concatenate(list(reader.scheduler.values()))

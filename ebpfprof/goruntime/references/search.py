@@ -7,6 +7,7 @@ done one by one.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -154,13 +155,17 @@ class Search:
                     self.node[sources].astype(np.int64),
                     self.type[sources].astype(np.int64),
                     offsets - self._graph.header_bytes(sources),
-                    lambda kept, sources=sources, offsets=offsets: (
-                        self._slots.addresses(sources[kept]) + offsets[kept].astype(np.uint64)
-                    ),
+                    partial(self._places, sources, offsets),
                     self._graph.are_first(edges),
                 )
             )
         return np.concatenate(new) if new else np.zeros(0, np.int64)
+
+    def _places(self, sources: Numbers, offsets: Numbers, kept: Numbers) -> npt.NDArray[np.uint64]:
+        """The addresses of some references, by who has them and where."""
+        starts = self._slots.addresses(sources[kept])
+        places: npt.NDArray[np.uint64] = starts + offsets[kept].astype(np.uint64)
+        return places
 
     def _reach(
         self,

@@ -229,8 +229,8 @@ class CpuProgram(Closing):
 
     def failures(self) -> Sequence[Exception]:
         """The error because of which stacks are incomplete."""
-        found = (self._failure, self.learner.failure if self._program.is_loaded else None)
-        return [failure for failure in found if failure][:1]
+        errors = (self._failure, self.learner.failure if self._program.is_loaded else None)
+        return [error for error in errors if error][:1]
 
     def runs(self, slot: int) -> Runs:
         """What samples in this slot cost so far, without their interrupts, also earlier ones."""
@@ -244,9 +244,9 @@ class CpuProgram(Closing):
         if not self._program.is_loaded:
             return ()
         more = {"samples_full": self.samples.lost}
-        found = losses(self._program.maps["losses"].numbers(), more)
+        lost = losses(self._program.maps["losses"].numbers(), more)
         full = self.learner.full_targets
-        return [*found, *(Loss("rules_full", _RULES_FULL, 1, target=slot) for slot in full)]
+        return [*lost, *(Loss("rules_full", _RULES_FULL, 1, target=slot) for slot in full)]
 
     def losses_in_all(self) -> Sequence[Loss]:
         """Processors without samplers."""

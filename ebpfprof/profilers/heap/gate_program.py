@@ -182,10 +182,9 @@ class GateProgram(BoundedProbes):
         """
         if not self.is_loaded:
             return ()
-        found = losses(self._program.maps["losses"].numbers())
+        lost = losses(self._program.maps["losses"].numbers())
         return [
-            replace(loss, kinds=(HEAP.name,)) if loss.name == _UNFOLLOWED else loss
-            for loss in found
+            replace(loss, kinds=(HEAP.name,)) if loss.name == _UNFOLLOWED else loss for loss in lost
         ]
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ def test_the_answer_comes_first() -> None:
 
 
 def test_what_is_missing_is_reported() -> None:
-    leaked = LeakedGoroutines(tuple(range(1, 8)), 7, 7000)
+    leaked = LeakedGoroutines(tuple(range(1, 8)), objects=7, used=7000)
     missing = References(FOUND.roots, 2013, 64_085_000, 5, 5000, 1 << 30, 1 << 31, 3, leaked)
     text = table.render(missing, "process 1", width=None, color=False)
     assert "7 goroutines can never continue" in text
