@@ -86,6 +86,8 @@ def source(config: WaitsConfig) -> ProgramSource:
             "WITH_LABELS": int(config.labels),
             "WITH_WAKERS": int(config.wakers),
             "WITH_RUNTIME_LOCKS": int(config.runtime_locks),
+            # Not put in at load: before Linux 6.9 some programs would be too complex to verify.
+            "WITH_EARLIER": int(config.earlier_waits),
             "WITH_ONE_IN_EIGHT": int(config.tracks_waits),
             "WITH_ALARM": int(config.tracks_waits),
             # BCC makes the maps, too, but we don't use its maps: load() makes large ones.
@@ -100,16 +102,15 @@ def source(config: WaitsConfig) -> ProgramSource:
             *(_tracked_functions(config) if config.tracks_waits else ()),
         ),
         own_functions=("seed",),
-        numbers=(*labels.NUMBERS, "WITH_EARLIER", "BLOCK_RATE_NS", "MUTEX_FRACTION"),
+        numbers=(*labels.NUMBERS, "BLOCK_RATE_NS", "MUTEX_FRACTION"),
     )
 
 
 def sources() -> Iterator[ProgramSource]:
     """The program with all combinations of options."""
     switches = (True, False)
-    for block, mutex, by_lock, wakers, has_runtime_locks, has_labels, tracks, every in product(
-        switches, repeat=8
-    ):
+    for block, mutex, by_lock, wakers, has_runtime_locks, *others in product(switches, repeat=9):
+        has_labels, is_earlier, tracks, every = others
         is_made = block or (mutex and not wakers)
         if is_made and (mutex or not (by_lock or has_runtime_locks)):
             yield source(
@@ -120,6 +121,7 @@ def sources() -> Iterator[ProgramSource]:
                     wakers=wakers,
                     runtime_locks=has_runtime_locks,
                     labels=has_labels,
+                    earlier_waits=is_earlier,
                     one_in_eight=tracks,
                     block_rate_ns=1 if every else 2,
                 )
@@ -141,7 +143,6 @@ class WaitsCollector(BoundedProbes):
             source(config),
             {
                 **labels.numbers(config.label_keys),
-                "WITH_EARLIER": int(config.earlier_waits),
                 "BLOCK_RATE_NS": config.block_rate_ns,
                 "MUTEX_FRACTION": config.mutex_fraction,
             },
