@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ebpfprof.agent.service_sums import ServiceKey, ServiceSum, ServiceSums
 from ebpfprof.profile.delta import totals
+from ebpfprof.profile.length_counts import KnownWaits, known_waits
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.system.own_usage import OwnUsage, own_usage
 
@@ -44,6 +45,7 @@ class Figures:
     def note(self, window: Window, identity: ServiceIdentity) -> None:
         """Count a window of a process of this service. Any thread may call it."""
         times = Counter[str]()
+        known = self._known_waits(window)
         with self.lock:
             self.windows += 1
             for kind, profile in window.profiles.items():
@@ -53,7 +55,14 @@ class Figures:
                     self.amounts[kind] += sums[1] if len(sums) > 1 else 0
                     if kind_named(kind).metric:
                         times[kind] = sums[1]
-            self.services.note(identity, (window.start_s, window.end_s), times)
+            self.services.note(identity, (window.start_s, window.end_s), times, known)
+
+    def _known_waits(self, window: Window) -> dict[str, KnownWaits]:
+        """By kind, the waits of known length; empty where metrics name no service."""
+        if not self.services.limit:
+            return {}
+        found = {kind: known_waits(profile) for kind, profile in window.profiles.items()}
+        return {kind: waits for kind, waits in found.items() if waits}
 
     def name_of(self, identity: ServiceIdentity) -> ServiceKey | None:
         """The name of a service in metrics; None if metrics name no service."""

@@ -20,6 +20,7 @@ from starlette.responses import Response
 
 from ebpfprof.kernel.losses import loss_kinds
 from ebpfprof.profilers.registry import kinds
+from ebpfprof.server.length_metrics import add_lengths, length_family
 from ebpfprof.server.metrics import Build
 from ebpfprof.system.own_usage import own_usage
 
@@ -149,12 +150,15 @@ class _Figures(Collector):
             labels=_OF_SERVICE,
             unit="seconds",
         )
+        lengths = length_family((*_OF_SERVICE, "kind"))
         for service, sums in self._agent.rounds.figures.of_services().items():
             recorded.add_metric(service, sums.recorded_s)
+            for kind, waits in sums.lengths.items():
+                add_lengths(lengths, (*service, kind), waits)
             for kind, amount_ns in sums.amounts_ns.items():
                 labels = (*service, kind) if declared[kind].is_shared else service
                 times[declared[kind].name].add_metric(labels, amount_ns / 1e9)
-        yield from (family for family in (*times.values(), recorded) if family.samples)
+        yield from (family for family in (*times.values(), lengths, recorded) if family.samples)
 
     def _findings(self) -> Metric:
         """What is wrong with services, for as many services as the settings allow."""
@@ -164,13 +168,13 @@ class _Figures(Collector):
             labels=(*_OF_SERVICE, "kind"),
         )
         names = self._agent.rounds.figures.name_of
-        found = {
+        lasting = {
             (*name, finding.kind)
             for latest in self._agent.explaining.findings
             if (name := names(latest.identity))
             for finding in latest.findings
         }
-        for labels in sorted(found):
+        for labels in sorted(lasting):
             family.add_metric(labels, 1)
         return family
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ebpfprof.profile.length_counts import KnownWaits, LengthCounts
 from ebpfprof.profile.service import ServiceIdentity
 
 OTHERS: Final = ("other", "")
@@ -27,6 +28,8 @@ class ServiceSum:
 
     amounts_ns: Counter[str] = field(default_factory=Counter)
     """By kind of profile, the time that goroutines waited or processors were used."""
+    lengths: dict[str, LengthCounts] = field(default_factory=dict)
+    """By kind of profile, how long waits were."""
     recorded_s: float = 0.0
     """How long its processes were recorded, summed up."""
     latest_s: float = 0.0
@@ -37,7 +40,7 @@ class ServiceSums:
     """The sums of at most `limit` services by name. Calls are not concurrent."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit: Final = limit
         self._sums: dict[ServiceKey, ServiceSum] = {}
 
     def note(
@@ -45,9 +48,10 @@ class ServiceSums:
         identity: ServiceIdentity,
         times_s: tuple[float, float],
         amounts_ns: Mapping[str, int],
+        waits: Mapping[str, KnownWaits],
     ) -> None:
-        """Add a window of a process: its begin and end (Unix time), and its amounts by kind."""
-        if not self._limit:
+        """Add a window of a process: its begin and end (Unix time); by kind, amounts and waits."""
+        if not self.limit:
             return
         begun_s, ended_s = times_s
         key = identity.service, identity.namespace
@@ -55,12 +59,14 @@ class ServiceSums:
             key = OTHERS
         sums = self._sums.setdefault(key, ServiceSum())
         sums.amounts_ns.update(amounts_ns)
+        for kind, known in waits.items():
+            sums.lengths.setdefault(kind, LengthCounts()).add(known)
         sums.recorded_s += max(0.0, ended_s - begun_s)
         sums.latest_s = max(sums.latest_s, ended_s)
 
     def named(self, identity: ServiceIdentity) -> ServiceKey | None:
         """The name under which a service is shown, perhaps OTHERS; None if none is shown."""
-        if not self._limit:
+        if not self.limit:
             return None
         key = identity.service, identity.namespace
         return key if key in self._sums else OTHERS
@@ -68,14 +74,18 @@ class ServiceSums:
     def all(self) -> dict[ServiceKey, ServiceSum]:
         """A copy of the sums by service, ordered by name."""
         return {
-            key: replace(sums, amounts_ns=sums.amounts_ns.copy())
+            key: replace(
+                sums,
+                amounts_ns=sums.amounts_ns.copy(),
+                lengths={kind: waits.copy() for kind, waits in sums.lengths.items()},
+            )
             for key, sums in sorted(self._sums.items())
         }
 
     def _has_room(self, now_s: float) -> bool:
         """Whether one more service may have a name; the one with the oldest window is removed."""
         named = {key: sums for key, sums in self._sums.items() if key != OTHERS}
-        if len(named) < self._limit:
+        if len(named) < self.limit:
             return True
         oldest = min(named, key=lambda key: named[key].latest_s)
         if named[oldest].latest_s > now_s - KEPT_S:

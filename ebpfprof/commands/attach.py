@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,7 @@ def command(
     """
     from ebpfprof.commands.results import say_what_is_assumed
     from ebpfprof.console.terminal import progress, working
+    from ebpfprof.export.formats import FORMATS
     from ebpfprof.privileges.checks import require_capabilities
     from ebpfprof.recording.drop_privileges import give_up_before_recording, give_up_probing
     from ebpfprof.recording.session import Session
@@ -69,6 +71,8 @@ def command(
     require_types_for(writing.format, options.recorded_kinds)
     require_capabilities(needs_bpf=options.needs_bpf)
     allow_many()
+    has_slices = FORMATS[writing.format].has_slices
+    open_session = partial(Session, pids, options, has_slices=has_slices)
     written: list[str] = []
     try:
         with ExitStack() as held:
@@ -76,7 +80,7 @@ def command(
             give_up_before_recording(options, writes=True, pids=pids)
             signals = held.enter_context(Signals())
             with working("Reading the program ...", is_shown=not writing.is_quiet):
-                session = held.enter_context(interruptible(lambda: Session(pids, options)))
+                session = held.enter_context(interruptible(open_session))
             files = writing.prepare(session, output, held)
             say_what_is_assumed(session)
             with working("Attaching ...", is_shown=not writing.is_quiet):

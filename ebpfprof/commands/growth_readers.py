@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ebpfprof.console.text import printable
+from ebpfprof.export.references import flat
 from ebpfprof.export.tables.heap_growth import MemoryPlace
 from ebpfprof.goruntime.heap.heap_buckets import HeapBuckets, require_profile
 from ebpfprof.goruntime.heap.live_memory import LiveMemoryReader
+from ebpfprof.goruntime.references.reader import ReferenceReader
 from ebpfprof.profile.growth import Growing, Growth
 from ebpfprof.profile.heap_growth import in_use
 from ebpfprof.profilers.heap import buckets
@@ -19,6 +21,7 @@ from symbolizer.codeanalysis.heap_globals import heap_globals
 from symbolizer.codeanalysis.memory_globals import memory_globals
 
 if TYPE_CHECKING:
+    from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.process.process import Target
     from symbolizer import GoBinary
 
@@ -96,3 +99,25 @@ class TypeGrowth(_GrowthReader):
             name = f"objects of {size} bytes, of any type" if size else "large objects, of any type"
             places[MemoryPlace((), name)] = (used, 0.0)
         self.add(places, live.in_use, now_ns)
+
+
+class ReferenceGrowth(_GrowthReader):
+    """By the path of references that reaches objects first, for any program."""
+
+    def __init__(self, go: GoTarget) -> None:
+        """Raises TargetGone, UnreadableMemory or GoTableError."""
+        super().__init__()
+        self._go = go
+        globals_ = memory_globals(go.binary)
+        self._live = LiveMemoryReader(go.target.memory, go.binary, globals_, go.load_bias)
+
+    def sample(self, now_ns: int) -> None:
+        """Take a sample. Raises TargetGone, UnreadableMemory or GoTableError."""
+        if not self.is_new(self._live.collections()):
+            return
+        references = ReferenceReader(self._go).references()
+        places: dict[MemoryPlace, tuple[int, float]] = {}
+        for names, path in flat(references):
+            name = MemoryPlace((), printable(" > ".join(names)))
+            places[name] = (places.get(name, (0, 0.0))[0] + path.used, 0.0)
+        self.add(places, references.used, now_ns)

@@ -2,25 +2,63 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from ebpfprof.commands.shared_options import ALLOW_UNKNOWN_GO_OPTION, json_option, watch_options
+from ebpfprof.commands.shared_options import (
+    ALLOW_UNKNOWN_GO_OPTION,
+    FORCE_OPTION,
+    format_for,
+    format_option,
+    json_option,
+    output_option,
+    watch_options,
+)
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
+from ebpfprof.export.formats import PROFILES
+
+_FORMATS = tuple(name for name in PROFILES if name not in ("pgo", "json"))
 
 
 @click.command("memory", cls=Verb)
 @target_options()
-@json_option(help="Print JSON, one line per process (docs/memory.schema.json).")
+@json_option(
+    help="Print JSON, one line per process (docs/memory.schema.json; with --references or --why "
+    "docs/references.schema.json)."
+)
 @click.option("--all", "show_all", is_flag=True, help="Show all sizes and types.")
+@click.option(
+    "--references",
+    is_flag=True,
+    help="Show what keeps objects alive: paths of references from variables, goroutines, "
+    "finalizers.",
+)
+@click.option(
+    "--why",
+    metavar="WHAT",
+    help="Show why objects are alive: those of a type (main.session), at an address (0xc000...), "
+    "or allocated by a function (main.load; those that the memory profile sampled); and what "
+    "each reference on the way would free if it were cut.",
+)
+@format_option(_FORMATS, default="text", help="With --references: output format.")
+@output_option(default="stdout")
+@FORCE_OPTION
 @watch_options(
-    help="Sample repeatedly and show the stacks that hold more and more memory: possible leaks."
+    help="Sample repeatedly and show the stacks that hold more and more memory: possible leaks. "
+    "With --references: the paths."
 )
 @ALLOW_UNKNOWN_GO_OPTION
 def command(
     pids: list[int],
     as_json: bool,
     show_all: bool,
+    references: bool,
+    why: str | None,
+    format_name: str | None,
+    output: Path | None,
+    force: bool,
     watch: bool,
     every_s: float,
     duration_s: float | None,
@@ -38,7 +76,11 @@ def command(
       sudo ebpfprof memory --name shop --all
       sudo ebpfprof memory --pid 1234 --watch --every 30s     # what leaks?
       sudo ebpfprof memory --pid 1234 --json | jq .statistics.allocated_bytes
+      sudo ebpfprof memory --pid 1234 --references            # what keeps objects alive?
+      sudo ebpfprof memory --pid 1234 --references -o references.html
+      sudo ebpfprof memory --pid 1234 --why main.session      # and what would free them?
     """
+    from ebpfprof.commands.memory_references import ReferenceReports
     from ebpfprof.commands.memory_reports import MemoryReports
     from ebpfprof.commands.memory_watch import MemoryWatch
     from ebpfprof.process.file_opener import WorkerFileOpener
@@ -46,12 +88,37 @@ def command(
 
     if watch and show_all:
         raise click.UsageError("--watch shows stacks that grow: omit --all.")
+    shown_format = format_for(format_name, output, default="text", formats=_FORMATS)
+    if (format_name or output) and (not references or watch or why or as_json):
+        raise click.UsageError("-f and -o are for --references alone.")
+    if output and len(pids) > 1:
+        raise click.UsageError("-o takes one process: the file would have the last one's.")
+    if why is not None and watch:
+        raise click.UsageError("--why and --watch exclude each other: choose one.")
     give_up_recording_rights()
     with WorkerFileOpener() as files:
         if watch:
-            watching = MemoryWatch(files, as_json=as_json, allow_unknown_go=allow_unknown_go)
+            watching = MemoryWatch(
+                files,
+                as_json=as_json,
+                references=references,
+                allow_unknown_go=allow_unknown_go,
+            )
             watching.watch(pids, every_s=every_s, duration_s=duration_s)
             return watching.failures[0].exit_code if watching.failures else 0
+        if references or why is not None:
+            paths = ReferenceReports(
+                files,
+                as_json=as_json,
+                show_all=show_all,
+                why=why,
+                output=output,
+                format_name=shown_format,
+                force=force,
+                allow_unknown_go=allow_unknown_go,
+            )
+            paths.show(pids)
+            return paths.failures[0].exit_code if paths.failures else 0
         reports = MemoryReports(
             files, as_json=as_json, show_all=show_all, allow_unknown_go=allow_unknown_go
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ebpfprof.commands.growth_readers import StackGrowth, TypeGrowth
+from ebpfprof.commands.growth_readers import ReferenceGrowth, StackGrowth, TypeGrowth
 from ebpfprof.commands.watching import sample_repeatedly
 from ebpfprof.console.terminal import say, width
 from ebpfprof.console.text import printable
@@ -31,16 +31,19 @@ class _Watched:
     """A process that is sampled repeatedly."""
 
     target: Target
-    reader: StackGrowth | TypeGrowth
+    reader: StackGrowth | TypeGrowth | ReferenceGrowth
     first_ns: int = 0
 
 
 class MemoryWatch:
     """Watches processes. A failure is reported, and does not affect others."""
 
-    def __init__(self, files: FileOpener, *, as_json: bool, allow_unknown_go: bool) -> None:
+    def __init__(
+        self, files: FileOpener, *, as_json: bool, references: bool, allow_unknown_go: bool
+    ) -> None:
+        """With `references`, it shows paths to objects instead of stacks."""
         self._processes = OpenProcesses(files, allow_unknown_go=allow_unknown_go)
-        self._as_json = as_json
+        self._as_json, self._references = as_json, references
         self.failures: list[EbpfprofError] = []
         """In the order of the processes."""
 
@@ -66,6 +69,8 @@ class MemoryWatch:
         process = held.enter_context(self._processes.open(pid))
         target, binary = process.target, process.binary()
         try:
+            if self._references:
+                return _Watched(target, ReferenceGrowth(process.go()))
             try:
                 return _Watched(target, StackGrowth(target, binary))
             except UnsupportedTarget:  # without a memory profile: types and sizes remain

@@ -178,12 +178,16 @@ class _ProgramRecording:
     def __init__(self, child: LaunchedProgram, plan: _Plan, held: ExitStack) -> None:
         """Attach the probes; `held` detaches them. Raises any of ebpfprof.errors."""
         from ebpfprof.commands.results import say_what_is_assumed
+        from ebpfprof.export.formats import FORMATS
         from ebpfprof.recording.session import Session
         from ebpfprof.system.signals import interruptible
 
         self._child, self._plan = child, plan
         until_end = math.isinf(plan.duration_s)
-        session = interruptible(lambda: Session([child.pid], plan.options, until_end=until_end))
+        has_slices = FORMATS[plan.writing.format].has_slices
+        session = interruptible(
+            lambda: Session([child.pid], plan.options, until_end=until_end, has_slices=has_slices)
+        )
         self._session = held.enter_context(session)
         self._files = plan.writing.prepare(self._session, plan.output, held)
         say_what_is_assumed(self._session)

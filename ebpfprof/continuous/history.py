@@ -2,11 +2,13 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.delta import merged, totals
+from ebpfprof.profile.length_counts import LengthCounts, known_waits
 from ebpfprof.profile.model import Profile
+from ebpfprof.profile.wait_slices import WaitSlices
 from ebpfprof.profilers.registry import find_kind
 
 _BARE = 3
@@ -33,7 +35,8 @@ class History:
 
     `sums` are the profiles since the first recording, at the end of the last window. `totals` are
     the sums of each value of a profile over all windows, also those that were dropped, by kind;
-    kinds that show a moment have none. `present` is what the window that has not ended had when it
+    kinds that show a moment have none. `lengths` has the waits of kinds of waits of these windows
+    by how long they were. `present` is what the window that has not ended had when it
     was last read, None if it was not read: it is not among the windows.
     """
 
@@ -42,6 +45,7 @@ class History:
     windows: deque[Window] = field(default_factory=deque)
     sums: dict[str, Profile] = field(default_factory=dict)
     totals: dict[str, list[int]] = field(default_factory=dict)
+    lengths: dict[str, LengthCounts] = field(default_factory=dict)
 
     def begin(self, now_s: float) -> None:
         """A window begins at this Unix time. While nothing is recorded, sums do not grow."""
@@ -63,12 +67,16 @@ class History:
         """
         window = Window(self.begun_s, now_s, _shown(sums, new))
         self.windows.append(window)
-        self.sums.update({kind: each for kind, each in sums.items() if not _is_moment(kind)})
+        self.sums.update(
+            {kind: sums_of_kind for kind, sums_of_kind in sums.items() if not _is_moment(kind)}
+        )
         for kind, profile in window.profiles.items():
             if not _is_moment(kind):
                 before = self.totals.get(kind, [0] * len(profile.sample_types))
                 pairs = zip(before, totals(profile), strict=True)
                 self.totals[kind] = [sum(pair) for pair in pairs]
+                if waits := known_waits(profile):
+                    self.lengths.setdefault(kind, LengthCounts()).add(waits)
         self.begin(now_s)
         return window
 
@@ -77,14 +85,14 @@ class History:
         accounts = (profile.account for profile in self.sums.values())
         return [account.completeness for account in accounts if account]
 
-    def between(self, kind: str, from_s: float, to_s: float) -> list[Profile]:
-        """The profiles of the windows that lie in a time, wholly or in part, oldest first.
+    def between(self, kind: str, from_s: float, to_s: float) -> list[Window]:
+        """The windows with such a profile that lie in a time, wholly or in part, oldest first.
 
-        With that of the present window as it was last read.
+        With the present window as it was last read.
         """
         windows = [*self.windows, *([self.present] if self.present else ())]
         return [
-            window.profiles[kind]
+            window
             for window in windows
             if kind in window.profiles and window.end_s > from_s and window.start_s < to_s
         ]
@@ -100,12 +108,21 @@ def _shown(sums: Mapping[str, Profile], new: Mapping[str, Profile]) -> dict[str,
     return {kind: sums[kind] if _is_moment(kind) else profile for kind, profile in new.items()}
 
 
-def together(kind: str, profiles: Sequence[Profile]) -> Profile:
+def together(kind: str, windows: Sequence[Window], *, has_slices: bool = False) -> Profile:
     """One profile of consecutive windows: their sum, or the last one of a kind of a moment.
 
-    Raises ValueError if there is none.
+    With `has_slices`, a profile of a kind with lengths has each window as a slice. Raises
+    ValueError if there is none.
     """
-    return profiles[-1] if profiles and _is_moment(kind) else merged(profiles)
+    profiles = [window.profiles[kind] for window in windows]
+    whole = profiles[-1] if profiles and _is_moment(kind) else merged(profiles)
+    known = find_kind(kind)
+    if not has_slices or not known or not known.has_lengths:
+        return whole
+    slices = WaitSlices()
+    for window in windows:
+        slices.add(window.profiles[kind], window.start_s, window.end_s)
+    return replace(whole, slices=slices)
 
 
 def limit_size(histories: Sequence[History], max_samples: int) -> None:
@@ -118,5 +135,5 @@ def limit_size(histories: Sequence[History], max_samples: int) -> None:
 
 
 def _is_moment(kind: str) -> bool:
-    found = find_kind(kind)
-    return found is not None and found.is_moment
+    listed = find_kind(kind)
+    return listed is not None and listed.is_moment

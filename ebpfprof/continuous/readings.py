@@ -91,19 +91,26 @@ class Readings:
         return await asyncio.to_thread(difference, profile, last, of_moment=of_moment)
 
     async def between(
-        self, process: RecordedProcess, kind: str, from_s: float, to_s: float
+        self,
+        process: RecordedProcess,
+        kind: str,
+        from_s: float,
+        to_s: float,
+        *,
+        has_slices: bool = False,
     ) -> Profile:
         """What the history has of a time (Unix), of windows that lie in it, wholly or in part.
 
-        Of a kind that shows a moment, the last one. Raises NotRecordedError.
+        Of a kind that shows a moment, the last one. For `has_slices` see together(). Raises
+        NotRecordedError.
         """
-        profiles = process.history.between(kind, from_s, to_s)
-        if not profiles:
+        windows = process.history.between(kind, from_s, to_s)
+        if not windows:
             raise NotRecordedError(
                 f"Process {process.pid} was not recorded in that time"
                 + (f": {process.ending}." if process.ending else " (yet).")
             )
-        return await asyncio.to_thread(together, kind, profiles)
+        return await asyncio.to_thread(together, kind, windows, has_slices=has_slices)
 
     async def read_window(self, process: RecordedProcess, *, at_least_s: float) -> None:
         """Read what the present window has so far; it continues.

@@ -33,12 +33,14 @@ _SCRIPTS = (
     "sourceview.js",
     "operations.js",
     "tables.js",
+    "heatcells.js",
+    "heatmap.js",
     "viewstate.js",
     "profileview.js",
     "theme.js",
     "standalone.js",
 )
-_STYLES = ("flamegraph.css", "style.css", "profileview.css")
+_STYLES = ("flamegraph.css", "style.css", "profileview.css", "heatmap.css")
 
 
 def encode(

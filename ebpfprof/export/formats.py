@@ -55,6 +55,8 @@ class Format:
     is_complete: bool = False
     """Whether a file always has all samples and sample types."""
     other_suffixes: tuple[str, ...] = ()
+    has_slices: bool = False
+    """Whether it shows samples by time (Profile.slices)."""
     needs_type: str = ""
     """The sample type that a profile must have; "" if it takes all profiles."""
     timeline_ending: str = ""
@@ -72,7 +74,7 @@ class Format:
     def require_type(self, sample_types: Sequence[ValueType]) -> None:
         """Raise InvalidProfile if profiles with these sample types can't be written."""
         needed = self.needs_type
-        if needed and all(each.type != needed for each in sample_types):
+        if needed and all(sample_type.type != needed for sample_type in sample_types):
             raise InvalidProfile(
                 f"A {self.suffix} file takes {needed} profiles only: choose --profile {needed}, or "
                 "another format with -f."
@@ -341,6 +343,7 @@ FORMATS: Final = {
             "html",
             ".html",
             hides_idle=True,
+            has_slices=True,
             timeline_ending="trace.html",
             opens_timeline="a browser, with {}",
             profile=_html,

@@ -29,6 +29,12 @@ An object with these fields (most strings are an index into "strings"):
     quantiles      [{"p50": [ns, least, most], "p99": ..., "max": ...} ...]: of each stack those
                    that are known, and within which limits, the upper one null without any; left
                    out with `lengths`
+    slices         {"times": [[start, end] ...], "cells": [[slice, least, events, value ...] ...]}:
+                   the slices of the recorded time, oldest first, in Unix time in seconds, and of
+                   each stack its cells, four numbers each: index of the slice in which events
+                   ended, the least length of their bucket in ns (-1 if the length is not known),
+                   their number and their value. The cells of a stack add up to its values. Left
+                   out if samples were not kept apart by time
     max_error      rows with a larger error, as a part of their value, have no rank and no share;
                    left out if all are exact
     operations     [string ...]: the operation ("chan receive"), "" in profiles of functions
@@ -39,6 +45,12 @@ An object with these fields (most strings are an index into "strings"):
     few_releases   a sentence in place of a table of releases, where too few of them were recorded;
                    else left out
     labels         [[[key, value] ...] ...]: strings, or {"n": number, "u": unit} as the value
+    handlers       [{"name": of the handler, or in parentheses of the rest, "count": null if nobody
+                   knows it, "value", "error": as in "errors", "parts": {what the value consists
+                   of: value ...}, "quantiles": as above} ...], the largest first, the rest last:
+                   the table of handlers; left out if no sample has one
+    requests       [count, standard error]: how many requests of HTTP/1 ended, at least
+                   (profile.served_requests); left out if none did
     idle           [index into idle_rules or -1 ...]: the rule that makes the wait idle
     idle_rules     [{"name", "reason"} ...]
     comments       [text ...]
@@ -63,12 +75,14 @@ from ebpfprof.export.kinds import (
     kind_words,
     title,
 )
+from ebpfprof.export.tables.handlers import handler_sums
 from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.evidence import MAX_ERROR, few_releases
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Frame, Label, Profile, Sample, ValueType
 from ebpfprof.profile.operations import frame_of_program, operation_of
-from ebpfprof.profile.wait_histogram import QUANTILES, SCALE
+from ebpfprof.profile.served_requests import served_requests
+from ebpfprof.profile.wait_histogram import QUANTILES, SCALE, WaitHistogram
 from ebpfprof.profile.wakers import waiter_of
 
 FORMAT = "ebpfprof-profile-1"
@@ -149,6 +163,9 @@ class _Document:
             "values": [sample.values for sample in samples],
             **_evidence(profile),
             **_lengths(profile),
+            **_slices(profile),
+            **_handlers(profile, default),
+            **_requests(profile),
             "operations": operations,
             **({"few_releases": few} if (few := few_releases(profile)) else {}),
             **({"callers": callers} if callers else {}),
@@ -221,11 +238,11 @@ def _incomplete(profile: Profile) -> dict[str, Any]:
 
 
 def _evidence(profile: Profile) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if any(sample.variance for sample in profile.samples):
-        found["errors"] = [round(math.sqrt(sample.variance), 1) for sample in profile.samples]
-        found["max_error"] = MAX_ERROR
-    return found
+        fields["errors"] = [round(math.sqrt(sample.variance), 1) for sample in profile.samples]
+        fields["max_error"] = MAX_ERROR
+    return fields
 
 
 def _lengths(profile: Profile) -> dict[str, Any]:
@@ -236,20 +253,67 @@ def _lengths(profile: Profile) -> dict[str, Any]:
             [[SCALE.lower_ns(bucket), round(count, 3)] for bucket, count in sample.lengths.rows()]
             for sample in profile.samples
         ],
-        "quantiles": [_quantiles(sample) for sample in profile.samples],
+        "quantiles": [
+            _quantiles(sample.lengths, sample.values[0], sample.count_variance)
+            for sample in profile.samples
+        ],
     }
 
 
-def _quantiles(sample: Sample) -> dict[str, list[float | None]]:
-    found: dict[str, list[float | None]] = {}
+def _slices(profile: Profile) -> dict[str, Any]:
+    slices = profile.slices
+    if slices is None or not any(sample.lengths for sample in profile.samples):
+        return {}
+    cells = [
+        [
+            number
+            for index, bucket, count, value in slices.cells(sample)
+            for number in (index, -1 if bucket is None else SCALE.lower_ns(bucket), count, value)
+        ]
+        for sample in profile.samples
+    ]
+    return {"slices": {"times": slices.times, "cells": cells}}
+
+
+def _handlers(profile: Profile, index: int) -> dict[str, Any]:
+    rows = handler_sums(profile, index)
+    if not any(row.is_handler for row in rows):
+        return {}
+    return {
+        "handlers": [
+            {
+                "name": well_formed(row.name),
+                "count": row.count if row.has_count else None,
+                "value": row.value,
+                **({"error": round(math.sqrt(row.variance), 1)} if row.variance else {}),
+                **({"parts": dict(row.parts.most_common())} if row.parts else {}),
+                **(
+                    {"quantiles": _quantiles(row.lengths, row.count, row.count_variance)}
+                    if row.lengths
+                    else {}
+                ),
+            }
+            for row in rows
+        ]
+    }
+
+
+def _requests(profile: Profile) -> dict[str, Any]:
+    served = served_requests(profile)
+    error = round(math.sqrt(served.variance), 1)
+    return {"requests": [served.count, error]} if served.count > 0 else {}
+
+
+def _quantiles(
+    lengths: WaitHistogram, waits: float, variance: float
+) -> dict[str, list[float | None]]:
+    fields: dict[str, list[float | None]] = {}
     for name, part in QUANTILES.items():
-        known = sample.lengths.quantile(
-            part, waits=sample.values[0], variance=sample.count_variance
-        )
+        known = lengths.quantile(part, waits=waits, variance=variance)
         if known:
             most_ns = known.most_ns if math.isfinite(known.most_ns) else None
-            found[name] = [known.ns, known.least_ns, most_ns]
-    return found
+            fields[name] = [known.ns, known.least_ns, most_ns]
+    return fields
 
 
 def _value_type(value_type: ValueType) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.console.text import duration, percent
 from ebpfprof.findings.finding import Finding, Level
 from ebpfprof.findings.holds import HoldTime, LockHolder
-from ebpfprof.findings.words import mean, part, place
+from ebpfprof.findings.words import mean, part, place, routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,7 +104,9 @@ def _finding(evidence: Evidence, lock: _Contended) -> Finding:
     moments = [one for moment in evidence.moments.all if (one := _moment(moment, lock))]
     free = sum(moment.is_free for moment in moments)
     is_convoy = len(moments) >= _LEAST_MOMENTS and free > _CONVOY * len(moments)
-    lines = [f"{first.operation} in {place(first.place)}: {_waiting(evidence, lock)}"]
+    seen = [one for one in evidence.moments.at(lock.places) if _is_for(one, lock.address)]
+    lines = [f"{first.operation} in {place(first.place)}: {_waiting(evidence, lock, seen)}"]
+    lines += routes(one.goroutine for one in seen)
     if is_convoy:
         title = f"Convoy at {name}: {part(share)} of {work.of}."
         lines.append(
@@ -127,9 +129,8 @@ def _finding(evidence: Evidence, lock: _Contended) -> Finding:
     )
 
 
-def _waiting(evidence: Evidence, lock: _Contended) -> str:
+def _waiting(evidence: Evidence, lock: _Contended, seen: Iterable[Doing]) -> str:
     number = mean(evidence.work.mean(lock.activities))
-    seen = [one for one in evidence.moments.at(lock.places) if _is_for(one, lock.address)]
     longest_ns = max((one.goroutine.waited_ns for one in seen), default=0)
     longest = f", one for {duration(longest_ns, 2)} or longer" if longest_ns else ""
     return f"{number} goroutines wait on average{longest}."

@@ -11,7 +11,7 @@ from ebpfprof.findings.finding import Finding, Level
 from ebpfprof.findings.moments import HTTP_ANSWER
 from ebpfprof.findings.network import HTTP_CONNECTION, dialing_part
 from ebpfprof.findings.waits import Waits
-from ebpfprof.findings.words import doing, mean, mostly, part, place
+from ebpfprof.findings.words import doing, mean, mostly, part, place, routes
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
@@ -147,6 +147,7 @@ def _finding(
         number = f"{counted(most, 'goroutine')} {verb} it at most"
         lines = lines if counters else [f"{lines[0][:-1]}; {number}."]
         lines += [f"A goroutine that uses it {does}."] if does else []
+    lines += routes(one.goroutine for one in waits.seen)
     return Finding(
         kind="starved_pool",
         level=Level.SLOW,

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _ROUGH: Final = 0.1  # of the share: a smaller error is not worth a word
 _FEW: Final = 9.95  # a mean below is shown with a tenth
+_MOST_ROUTES: Final = 3
+_MOST_OF_ROUTE: Final = 80  # characters
+_LEAST_OF_ROUTE: Final = 0.1  # of the requests: paths that all differ say nothing
 _MOST: Final = 0.5  # of the samples: what is rarer is no typical thing
 
 
@@ -45,6 +48,17 @@ def mean(value: float) -> str:
 def rounded(value: float) -> str:
     """A number with two digits: "2,500"."""
     return f"{float(f'{value:.2g}'):,.0f}"
+
+
+def routes(goroutines: Iterable[DumpedGoroutine]) -> list[str]:
+    """A sentence about the requests that goroutines handle, in a list; empty if none is known."""
+    named = Counter(one.request.route[:_MOST_OF_ROUTE] for one in goroutines if one.request)
+    largest = [
+        f"{route} ({percent(count / named.total())})"
+        for route, count in named.most_common(_MOST_ROUTES)
+        if count >= _LEAST_OF_ROUTE * named.total()
+    ]
+    return [f"Requests that wait: {', '.join(largest)}."] if largest else []
 
 
 def doing(goroutine: DumpedGoroutine, peer: str = "", *, has_place: bool = True) -> str:

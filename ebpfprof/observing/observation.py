@@ -216,7 +216,9 @@ class Observation:
         with self._for_user():
             since_ns = self._judge.standing(DUMPED).by_wait()
             seen_ns = self._judge.standing(Threshold(1)).by_wait()
-            dump = self._dumper.dump_once(since_ns, seen_ns=seen_ns, has_waits=True)
+            dump = self._dumper.dump_once(
+                since_ns, seen_ns=seen_ns, has_waits=True, has_requests=True
+            )
         heap = self._runtime.heap()
         self._heap += [heap] if heap else []
         self._suspects = self._leaks.add(dump)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
 
-_OF_TWO: Final = 6.5  # 12.7 standard errors in place of 1.96
+def student(freedom: float) -> float:
+    """How much wider an interval of 95 % is if the variance has so many degrees of freedom.
+
+    That is t / 1.96 of Student's distribution, within a hundredth; any number of 1 or more.
+    """
+    return 1 + 1.36 / freedom + 4.12 / freedom**3
 
 
 def of_differences(windows: int) -> float:
     """The factor for a variance that the differences of `windows` (two at least) show.
 
-    n windows have n - 1 differences. The variance of few differences is itself uncertain: we widen
-    it as Student's distribution does for intervals of 95 %, within a tenth.
+    n windows have n - 1 differences. The variance of few differences is itself uncertain, so it is
+    widened as Student's distribution does.
     """
-    student = (windows + 1) / (windows - 1) if windows > 2 else _OF_TWO
-    return windows / (windows - 1) * student**2
+    return windows / (windows - 1) * student(windows - 1) ** 2

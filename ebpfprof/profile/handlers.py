@@ -166,11 +166,14 @@ def handler_in(frames: Sequence[Frame]) -> Handler | None:
     return Handler(_name(called), called.function)
 
 
-def with_handlers(profiles: Sequence[Profile]) -> list[Profile]:
+def with_handlers(
+    profiles: Sequence[Profile], routes: Mapping[str, str] | None = None
+) -> list[Profile]:
     """The profiles with the label HANDLER on each sample that has a handler.
 
     `profiles` are of the same program: goroutines that a handler has started are found in all of
-    them if one shows the handler. A program's own label of that name stays as it is.
+    them if one shows the handler. A program's own label of that name stays as it is. The name of a
+    handler ends with its route, if `routes` has one for its function.
     """
     known = {
         handler.function: handler
@@ -179,7 +182,10 @@ def with_handlers(profiles: Sequence[Profile]) -> list[Profile]:
         if handler and handler.function
     }
     return [
-        replace(profile, samples=tuple(_labelled(sample, known) for sample in profile.samples))
+        replace(
+            profile,
+            samples=tuple(_labelled(sample, known, routes or {}) for sample in profile.samples),
+        )
         for profile in profiles
     ]
 
@@ -201,14 +207,16 @@ def handler_label(sample: Sample) -> str | None:
     return next((str(label.value) for label in sample.labels if label.key == HANDLER), None)
 
 
-def _labelled(sample: Sample, known: Mapping[str, Handler]) -> Sample:
+def _labelled(sample: Sample, known: Mapping[str, Handler], routes: Mapping[str, str]) -> Sample:
     if handler_label(sample) is not None:
         return sample
     handler = _handler_of(sample) or _starter_of(waiter_of(sample), known)
     if handler is None:
         return sample
     # In front: labels of locks stand behind all others (profile.lock_labels).
-    return replace(sample, labels=(Label(HANDLER, handler.name), *sample.labels))
+    route = routes.get(handler.function)
+    name = f"{handler.name}: {route}" if route else handler.name
+    return replace(sample, labels=(Label(HANDLER, name), *sample.labels))
 
 
 def _handler_of(sample: Sample) -> Handler | None:

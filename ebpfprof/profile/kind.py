@@ -141,6 +141,8 @@ class ProfileKind:
     """The option (Setting.name) that adds this kind; "" if --profile selects it."""
     added_by: str = ""
     """A switch (Setting.name) that adds it to those that --profile selects; "" without one."""
+    has_lengths: bool = False
+    """Whether its samples have the lengths of their events (Sample.lengths)."""
     is_moment: bool = False
     """Whether it shows a moment, rather than sums over the recorded time."""
     of_moment: tuple[int, ...] = ()

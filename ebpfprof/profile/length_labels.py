@@ -36,7 +36,7 @@ def put_together(profile: Profile) -> Profile:
     A profile without the label KEY stays as it is. Raises InvalidProfile if values don't fit into
     64 bits.
     """
-    is_labelled = any(_is_length(each) for sample in profile.samples for each in sample.labels)
+    is_labelled = any(_is_length(label) for sample in profile.samples for label in sample.labels)
     if not is_labelled or len(profile.sample_types) != _VALUES:
         return profile
     samples = tuple(_whole(profile.samples))
@@ -49,8 +49,8 @@ def _whole(samples: Sequence[Sample]) -> Iterator[Sample]:
     whole: dict[_Key, Sample] = {}
     numbers: dict[_Key, dict[int, float]] = {}
     for sample in samples:
-        ns = next((each.value for each in sample.labels if _is_length(each)), None)
-        labels = tuple([each for each in sample.labels if not _is_length(each)])
+        ns = next((label.value for label in sample.labels if _is_length(label)), None)
+        labels = tuple([label for label in sample.labels if not _is_length(label)])
         key = tuple(map(id, sample.locations)), labels
         known = whole.get(key)
         values = sample.values
@@ -71,34 +71,17 @@ def _is_length(label: Label) -> bool:
 
 
 def _parts(sample: Sample) -> Iterator[Sample]:
-    count, delay_ns = sample.values
-    known = [(bucket, number) for bucket, number in sample.lengths.rows() if number > 0]
-    total = sum(number for _, number in known)
-    if not known or count <= 0:
+    parts = list(sample.lengths.divided(*sample.values))
+    if all(bucket is None for bucket, *_ in parts):
         yield sample
         return
-    scale = min(1.0, count / total)
-    mean_ns = delay_ns / count
-    parts = [(SCALE.middle_ns(bucket), scale * number) for bucket, number in known]
-    rest = count - scale * total
-    whole_ns = sum(ns * number for ns, number in parts) + rest * mean_ns
-    seen = seen_ns = 0.0
-    done, done_ns = 0, 0
-    for ns, number in [*parts, (None, rest)]:
-        seen += number
-        seen_ns += number * (mean_ns if ns is None else ns)
-        # Differences of rounded sums, so that the parts add up to the whole.
-        values = round(seen) - done, round(delay_ns * seen_ns / whole_ns) - done_ns
-        if ns is None:
-            values = count - done, delay_ns - done_ns
-        done, done_ns = done + values[0], done_ns + values[1]
-        if any(values):
-            label = () if ns is None else (Label(KEY, int(ns), UNIT),)
-            yield replace(
-                sample,
-                values=values,
-                labels=(*sample.labels, *label),
-                variance=0.0,
-                count_variance=0.0,
-                lengths=WaitHistogram(),
-            )
+    for bucket, *values in parts:
+        label = () if bucket is None else (Label(KEY, int(SCALE.middle_ns(bucket)), UNIT),)
+        yield replace(
+            sample,
+            values=tuple(values),
+            labels=(*sample.labels, *label),
+            variance=0.0,
+            count_variance=0.0,
+            lengths=WaitHistogram(),
+        )

@@ -5,6 +5,7 @@ equal objects as one object. A producer should make each Location once and share
 encoding fast.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
@@ -122,6 +123,20 @@ class Account(Protocol):
         """The comments of a profile with this account, in words."""
 
 
+class Slices(Protocol):
+    """The events of a profile by the time of their end and by their length (wait_slices)."""
+
+    @property
+    def times(self) -> Sequence[tuple[float, float]]:
+        """When each slice of the recording began and ended, Unix time in seconds."""
+
+    def cells(self, sample: Sample) -> Iterator[tuple[int, int | None, int, int]]:
+        """Of a stack: the index of a slice, a bucket of lengths, events there, and their value.
+
+        The bucket is None for events of unknown length. All cells add up to the sample's values.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """A whole profile. `mappings[0]` is the main binary; `time_ns` is Unix time, the beginning.
@@ -145,6 +160,8 @@ class Profile:
     module: str = field(default="", compare=False)
     has_length_labels: bool = field(default=False, compare=False)
     """Whether pprof files of it have the lengths of waits as labels (profile.length_labels)."""
+    slices: Slices | None = field(default=None, compare=False)
+    """Its samples by time, for a heatmap; None if they were not kept apart."""
 
     def accounted(self, account: Account | None) -> Self:
         """A copy with this account and its comments; the profile itself for None."""

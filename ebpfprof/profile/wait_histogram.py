@@ -112,6 +112,34 @@ class WaitHistogram:
         both |= {bucket: max(count, both.get(bucket, 0)) for bucket, count in self.rows()}
         return self.counted(both, max(self.apart_ns, other.apart_ns))
 
+    def divided(self, count: int, value: int) -> Iterator[tuple[int | None, int, int]]:
+        """Events of these lengths, by bucket: their number, and their part of `value`.
+
+        The parts are in proportion to number and length, and add up to `count` and `value`. The
+        bucket is None for events of unknown length, and for all if there are none of known length.
+        """
+        known = [(bucket, number) for bucket, number in self.rows() if number > 0]
+        total = sum(number for _, number in known)
+        if not known or count <= 0 or value < 0:
+            yield None, count, value
+            return
+        scale = min(1.0, count / total)
+        middles = {bucket: SCALE.middle_ns(bucket) for bucket, _ in known}
+        whole = sum(middles[bucket] * scale * number for bucket, number in known)
+        whole += (count - scale * total) * value / count  # those of unknown length: as the mean
+        seen = seen_ns = 0.0
+        done, done_value = 0, 0
+        for bucket, number in known:
+            seen += scale * number
+            seen_ns += scale * number * middles[bucket]
+            # Differences of rounded sums, so that the parts add up to the whole.
+            part, part_value = round(seen) - done, round(value * seen_ns / whole) - done_value
+            done, done_value = done + part, done_value + part_value
+            if part or part_value:
+                yield bucket, part, part_value
+        if count - done or value - done_value:
+            yield None, count - done, value - done_value
+
     def scaled_to(self, total: float) -> WaitHistogram:
         """The same shape with another total; empty if that is not positive."""
         now = self.total

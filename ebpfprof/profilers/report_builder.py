@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -225,8 +225,11 @@ class ReportBuilder:
         if count:
             self._unnamed.append(f"{percent(count / total)} of its {events}")
 
-    def finished(self) -> Report:
-        """The report, with its profiles in the order in which the user named the kinds."""
+    def finished(self, routes: Mapping[str, str] | None = None) -> Report:
+        """The report, with its profiles in the order in which the user named the kinds.
+
+        For `routes` see profile.handlers.with_handlers.
+        """
         if self.recording.target.allowance.exceeded:
             self.report.hints.append(self._given_up())
         if self.recording.no_go:
@@ -234,7 +237,7 @@ class ReportBuilder:
         self._note_events()
         if self.options.by_handler:
             self.report.by_handler = True
-            self.report.profiles = with_handlers(self.report.profiles)
+            self.report.profiles = with_handlers(self.report.profiles, routes)
         order = {name: index for index, name in enumerate(self.recording.kinds)}
         self.report.profiles.sort(key=lambda profile: order.get(profile.kind, len(order)))
         return self.report

@@ -27,15 +27,23 @@ class ProcessSums:
     parts: Mapping[Recording, Any]
 
 
-def reported(sums: ProcessSums, since: ProcessSums | None, options: Options) -> Report:
-    """The report of the time from `since` to `sums`; None: from the first start."""
+def reported(
+    sums: ProcessSums,
+    since: ProcessSums | None,
+    options: Options,
+    routes: Mapping[str, str] | None = None,
+) -> Report:
+    """The report of the time from `since` to `sums`; None: from the first start.
+
+    For `routes` see profile.handlers.with_handlers.
+    """
     from ebpfprof.profilers.report_builder import ReportBuilder
 
     before = since.parts if since else {}
     builder = ReportBuilder(sums.facts, options, since.facts if since else None)
     for recording, part in sums.parts.items():
         recording.report(part, before.get(recording), builder)
-    return builder.finished()
+    return builder.finished(routes)
 
 
 def live_report(sums: ProcessSums, since: ProcessSums | None, options: Options) -> Report:

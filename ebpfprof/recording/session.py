@@ -16,6 +16,8 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.loaded_profilers import end_together
 from ebpfprof.recording.reports import ProcessSums, reported
+from ebpfprof.recording.sampled_routes import SampledRoutes
+from ebpfprof.recording.slices import SliceReader
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.signals import check, interruptible
 
@@ -29,14 +31,24 @@ _TICK_S = 0.1
 class Session(Closing):
     """Records some processes once. A context manager: leaving it detaches every probe."""
 
-    def __init__(self, pids: Sequence[int], options: Options, *, until_end: bool = False) -> None:
+    def __init__(
+        self,
+        pids: Sequence[int],
+        options: Options,
+        *,
+        until_end: bool = False,
+        has_slices: bool = False,
+    ) -> None:
         """Open and inspect the processes, compile and load the programs; attach no probe yet.
 
         `until_end`: the processes are to be recorded until they end, which is then no early end.
+        With `has_slices`, profiles of waits have slices, of the time of wait().
         Raises any of ebpfprof.errors.
         """
         self._options = options
         self._until_end = until_end
+        self._has_slices = has_slices
+        self._slices: list[SliceReader] = []
         self._at_the_end: tuple[list[Overhead], list[Loss]] | None = None
         self._names_failed: list[Exception] = []
         # BCC compiles in another process, for a second. Meanwhile we import the readers of
@@ -44,6 +56,7 @@ class Session(Closing):
         self._live = LiveSession(options, capacity=len(pids), is_no_thread=True)
         try:
             self._targets = [self._live.add(pid) for pid in pids]
+            self._routes = SampledRoutes(self._recorded() if options.by_handler else ())
             self._live.load()
         except BaseException:
             self._live.close()
@@ -70,6 +83,7 @@ class Session(Closing):
         for target in self._targets:
             check()
             self._starts.append(self._live.start(target))
+        self._routes.start()
         self._started_ns = kernel_now_ns()
 
     def wait(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
@@ -78,6 +92,11 @@ class Session(Closing):
         It calls `should_stop` about ten times a second, with the seconds since the start.
         """
         next_check_s = 0.0
+        if self._has_slices:
+            self._slices = [
+                SliceReader(self._live, target, since, self._options, duration_s)
+                for target, since in zip(self._targets, self._starts, strict=True)
+            ]
         while running := [target for target in self._recorded() if target.ending is None]:
             gone_s = (kernel_now_ns() - self._started_ns) / 1e9
             if gone_s >= duration_s:
@@ -97,12 +116,15 @@ class Session(Closing):
             for recorded in running:
                 recorded.read_cpu_time()
             self._live.poll()
+            for slices in self._slices:
+                slices.poll()
 
     def finish(self) -> list[Report]:
         """End the recording and return the report of each process, in order."""
         from ebpfprof.profilers.report_builder import RecordingFacts
 
         live, profilers = self._live, self._live.profilers
+        self._routes.stop()
         live.notice_endings()
         recorded = self._recorded()
         new_tracers = [recording.notice_tracer(is_over=True) for recording in recorded]
@@ -141,9 +163,13 @@ class Session(Closing):
                 no_go=recorded_target.no_go,
             )
             sums = ProcessSums(target, facts, parts[index])
-            report = interruptible(partial(reported, sums, self._starts[index], self._options))
+            routes = self._routes.of(recorded_target)
+            made = partial(reported, sums, self._starts[index], self._options, routes)
+            report = interruptible(made)
             if report.failure:
                 self._names_failed.append(report.failure)
+            if self._slices:
+                report.profiles = self._slices[index].finish(sums, report.profiles)
             if new_tracers[index]:
                 report.hints.append(recorded_target.traced)
             if new_unprobed[index]:
@@ -161,14 +187,14 @@ class Session(Closing):
 
     def assumptions(self) -> list[str]:
         """What we assume about unknown versions of Go, so that their profiles may be wrong."""
-        found = (target.go.assumption for target in self._recorded() if target.go)
-        return [assumption for assumption in found if assumption]
+        of_targets = (target.go.assumption for target in self._recorded() if target.go)
+        return [assumption for assumption in of_targets if assumption]
 
     def refusals(self) -> list[str]:
         """What the options ask for and some processes can't have, and why, in words."""
-        found = (target.go.no_runtime_locks for target in self._recorded() if target.go)
+        of_targets = (target.go.no_runtime_locks for target in self._recorded() if target.go)
         no_go = (recording.no_go for recording in self._recorded())
-        return [*filter(None, no_go), *(refusal for refusal in found if refusal)]
+        return [*filter(None, no_go), *(refusal for refusal in of_targets if refusal)]
 
     def tracers(self) -> list[str]:
         """Warnings about debuggers that trace processes."""
@@ -196,6 +222,7 @@ class Session(Closing):
 
     def close(self) -> None:
         """Detach all probes and close the processes."""
+        self._routes.stop()
         self._live.close()
 
     def _recorded(self) -> list[RecordedTarget]:

@@ -29,6 +29,7 @@ from ebpfprof.profile.asleep import Asleep
 from ebpfprof.profile.deadlocks import Circle
 from ebpfprof.profile.stuck import LostWake
 from ebpfprof.profilers.registry import kinds
+from ebpfprof.server.length_metrics import add_lengths, length_family
 from ebpfprof.server.memory_metrics import MemoryMetrics
 from ebpfprof.server.pprof_endpoints import endpoint_names
 
@@ -172,8 +173,11 @@ class _Sums(Collector):
             labels=_OF_PROCESS,
             unit="seconds",
         )
+        lengths = length_family(_OF_KIND)
         for process in self._manager.processes:
             of_process = (str(process.pid), process.name)
+            for name, waits in list(process.history.lengths.items()):
+                add_lengths(lengths, (*of_process, name), waits)
             if process.ending is None:
                 targets.add_metric(of_process, float(process.is_recording))
             of_trace_ns = self._recorders.lost_ns(process)
@@ -187,7 +191,7 @@ class _Sums(Collector):
                 if kind.metric:
                     labels = (*of_process, kind.name) if kind.metric.is_shared else of_process
                     times[kind.metric.name].add_metric(labels, sums[1] / 1e9)
-        return targets, events, *times.values(), overheads, self._lost(), self._requests()
+        return targets, events, *times.values(), lengths, overheads, self._lost(), self._requests()
 
     def _lost(self) -> Metric:
         losses = CounterMetricFamily(

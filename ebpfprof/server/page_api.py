@@ -89,15 +89,15 @@ class PageApi:
             await self._follower.survey()
         running = [process.pid for process in manager.processes if process.ending is None]
         usage = await asyncio.to_thread(self._usage.of, running)
-        found = [self._served(process, usage.get(process.pid)) for process in manager.processes]
-        found += [_unserved(process) for process in self._follower.unrecorded]
+        listed = [self._served(process, usage.get(process.pid)) for process in manager.processes]
+        listed += [_unserved(process) for process in self._follower.unrecorded]
         body = {
             "version": ebpfprof.__version__,
             "interval_s": manager.interval_s,
             "retention_s": manager.retention_s,
             "last_s": self._recorders.settings.last_s,
             "kinds": [described_kind(kind, manager.kinds) for kind in kinds()],
-            "targets": found,
+            "targets": listed,
         }
         return JSONResponse(body, headers=_HEADERS)
 
@@ -192,17 +192,17 @@ class PageApi:
 
     async def _explain(self, request: Request, process: RecordedProcess, _kind: str) -> Response:
         try:
-            found = await self._explanations.explain(process, asked_seconds(request))
+            explained = await self._explanations.explain(process, asked_seconds(request))
         except BadParameterError as error:
             raise _BadRequestError(str(error)) from error
-        return JSONResponse(found, headers=_HEADERS)
+        return JSONResponse(explained, headers=_HEADERS)
 
     async def _series_of(self, request: Request, process: RecordedProcess, _kind: str) -> Response:
-        found = self._series.as_json(process, _seconds(request, "after", 0.0))
-        return JSONResponse(found, headers=_HEADERS)
+        series = self._series.as_json(process, _seconds(request, "after", 0.0))
+        return JSONResponse(series, headers=_HEADERS)
 
     async def _profile(self, request: Request, process: RecordedProcess, kind: str) -> Response:
-        profile = await self._of_time(request, process, kind)
+        profile = await self._of_time(request, process, kind, has_slices=True)
         body = await asyncio.to_thread(json_profile.encode, profile)
         return Response(body, headers=_HEADERS, media_type="application/json")
 
@@ -214,7 +214,9 @@ class PageApi:
         headers = {**_HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
         return Response(body, headers=headers, media_type="application/octet-stream")
 
-    async def _of_time(self, request: Request, process: RecordedProcess, kind: str) -> Profile:
+    async def _of_time(
+        self, request: Request, process: RecordedProcess, kind: str, *, has_slices: bool = False
+    ) -> Profile:
         if kind not in process.kinds:
             if process.ending is not None:
                 raise _NotFoundError(f"{process.ending[:1].upper()}{process.ending[1:]}.")
@@ -227,7 +229,7 @@ class PageApi:
         readings = self._manager.readings
         if to_s >= now_s:
             await readings.read_window(process, at_least_s=_FRESH_S)
-        return await readings.between(process, kind, from_s, to_s)
+        return await readings.between(process, kind, from_s, to_s, has_slices=has_slices)
 
     def _served(self, process: RecordedProcess, usage: Usage | None) -> dict[str, Any]:
         version = process.target.go_version if process.target else None

@@ -133,8 +133,8 @@ _HELD: Final = _column(
 
 
 def _length(row: TopRow, name: str) -> str:
-    found = row.quantile(name)
-    return duration(found.ns, DIGITS_OF_LENGTH) if found else NONE
+    quantile = row.quantile(name)
+    return duration(quantile.ns, DIGITS_OF_LENGTH) if quantile else NONE
 
 
 _P99: Final = _column("p99", 6, 4, lambda row, _: _length(row, "p99"))

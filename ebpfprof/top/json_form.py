@@ -59,7 +59,7 @@ def _table(view: TopView, name: str) -> dict[str, Any]:
 def _row(row: TopRow, view: View) -> dict[str, Any]:
     key = row.key
     has_count = not row.is_unknown and (row.count or row.value <= 0)
-    found = {
+    fields = {
         "pid": key.pid,
         "operation": well_formed(key.operation),
         "name": well_formed(key.name),
@@ -77,17 +77,17 @@ def _row(row: TopRow, view: View) -> dict[str, Any]:
     }
     if row.lengths:
         quantiles = {name: row.quantile(name) for name in QUANTILES}
-        found["wait_ns"] = {name: each and each.ns for name, each in quantiles.items()}
+        fields["wait_ns"] = {name: length and length.ns for name, length in quantiles.items()}
     if key.waker:
-        found["woken_by"] = well_formed(key.waker)
+        fields["woken_by"] = well_formed(key.waker)
     if view.rows == "locks":
-        found |= {"address": key.address, "held_ns": None if row.is_unknown else row.held_ns}
+        fields |= {"address": key.address, "held_ns": None if row.is_unknown else row.held_ns}
     if view.rows == "functions":
-        found |= {
+        fields |= {
             "with_callees_per_s": row.callees_rate * 1e9,
             "total_with_callees": row.total_callees,
         }
-    return found
+    return fields
 
 
 def _hidden(shown: Shown) -> list[dict[str, Any]]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ebpfprof.export.go_quotes import readable
-from ebpfprof.export.tables.handlers import OUTSIDE
+from ebpfprof.export.tables.handlers import handler_name
 from ebpfprof.profile.evidence import are_releases_known, is_unknown_release
-from ebpfprof.profile.handlers import handler_label
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
 from ebpfprof.profile.operations import frame_of_program, is_of_program, operation_of
@@ -132,15 +131,17 @@ class TopTable:
         name, line = operation_of(sample)
         rule = rule_of(self._view.kind.name, sample)
         if self._by_handler:
-            return (self._number(RowKey(pid, name, handler_label(sample) or OUTSIDE, idle=rule)),)
-        own = None
-        if not is_of_program(line.function, self._module):
-            own = frame_of_program(waiter_of(sample).frames, self._module)
-        program = readable(own.function) if own else ""
-        function = readable(line.function)
-        by = waker_of(sample)
-        waker = readable(operation_of(by)[1].function) if by else ""
-        key = RowKey(pid, name, function, line.file, line.line, rule, program=program, waker=waker)
+            key = RowKey(pid, name, handler_name(sample), idle=rule)
+        else:
+            own = None
+            if not is_of_program(line.function, self._module):
+                own = frame_of_program(waiter_of(sample).frames, self._module)
+            program = readable(own.function) if own else ""
+            function = readable(line.function)
+            by = waker_of(sample)
+            waker = readable(operation_of(by)[1].function) if by else ""
+            place = line.file, line.line
+            key = RowKey(pid, name, function, *place, rule, program=program, waker=waker)
         number = self._number(key)
         if is_unknown_release(sample):
             self._unknown.add(number)

@@ -89,7 +89,7 @@ class Page {
     byId("theme").addEventListener("click", () => {
       toggleTheme();
     });
-    byId("live").addEventListener("click", () => this.set({ window: null }));
+    byId("live").addEventListener("click", () => this.set({ window: null, part: null }));
     byId("uncompare").addEventListener("click", () => this.set({ base: null }));
     byId("access").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -112,6 +112,7 @@ class Page {
 
   /** Change what the page shows. It asks the server only if that is another profile. */
   set(changes) {
+    if (changes.part) this.stay();
     const before = this.state;
     this.remember(changes);
     const same = ["pid", "kind", "window", "base"].every((name) => this.state[name] === before[name]);
@@ -124,6 +125,16 @@ class Page {
       this.begin(this.target);
     }
     this.refresh(true);
+  }
+
+  /** Go on showing the time of the profile: a part of it is selected, and the last minute moves. */
+  stay() {
+    const { window, pid, kind, base } = this.state;
+    const times = this.profile?.slices?.times;
+    if (window || !times) return;
+    this.question += 1; // no answer to come is for this time
+    this.remember({ window: { from: times[0][0], to: times[times.length - 1][1] } });
+    this.loaded = this.wanted = JSON.stringify([pid, kind, this.state.window, base]);
   }
 
   /** Change the state and the address, and nothing of what is drawn. */
@@ -296,7 +307,7 @@ class Page {
       tab.dataset.kind = kind;
       tab.textContent = title.charAt(0).toUpperCase() + title.slice(1);
       tab.title = summary;
-      tab.addEventListener("click", () => this.set(kind ? { kind, type: "", group: "", zoom: [], waker: [], waited: [] } : State.overview(target.pid)));
+      tab.addEventListener("click", () => this.set(kind ? { kind, type: "", group: "", zoom: [], waker: [], waited: [], part: null } : State.overview(target.pid)));
       return tab;
     });
     const list = byId("kinds");
@@ -329,7 +340,7 @@ class Page {
     const sources = { get: (path) => this.api.source(state.pid, path) };
     this.view.show(profile, this.base, state, { kind, sources, nothing: this.missing });
     if (!profile) return;
-    byId("headline").textContent = headline(profile, this.view.valueIndex, state.hideIdle);
+    byId("headline").textContent = headline(this.view.profile, this.view.valueIndex, state.hideIdle);
     const notes = profile.comments.map((text) => Object.assign(document.createElement("li"), { textContent: FlameText.printable(text) }));
     byId("notes").querySelector("ul").replaceChildren(...notes);
     this.showLosses(profile);

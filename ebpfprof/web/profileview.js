@@ -9,6 +9,7 @@ class ProfileView {
     ["Tab", "to the next control; into the graph"], ["arrows", "in a flame graph: to the next frame"],
     ["Enter", "zoom in to the frame; in the call graph: callers and callees"],
     ["Escape", "zoom out"], ["Home", "show the whole"],
+    ["Shift and arrows", "in a heatmap: select; Escape shows all"],
     ["c", "copy the stack of the frame"], ["s", "callers and callees of the frame's function"],
     ["l", "lines of the frame's file"],
   ];
@@ -29,9 +30,11 @@ class ProfileView {
     const hasPairs = Boolean(profile) && [profile, base ?? profile].every((each) => Wakers.arePairs(each));
     state = { ...state, view: ViewState.viewOf(state, hasPairs) };
     Object.assign(this, { profile, state, kind, sources });
+    profile = this.showHeat(profile, base);
+    Object.assign(this, { profile });
     const isEmpty = !profile || !profile.stacks.length;
     this.nothing.hidden = !isEmpty;
-    this.nothing.textContent = profile ? ProfileView.emptiness(profile, kind) : nothing;
+    this.nothing.textContent = this.hasPart ? "Nothing ended in this box." : profile ? ProfileView.emptiness(profile, kind) : nothing;
     for (const element of this.controlled) element.hidden = isEmpty;
     this.operations.section.hidden = this.lockTable.section.hidden = true;
     for (const [view, element] of Object.entries(this.places)) {
@@ -55,7 +58,21 @@ class ProfileView {
     this.showMatches(this.graph.search(state.search));
     this.showView();
     this.showTable(base);
-    this.showOperations(base, locks);
+    this.showOperations(base, this.hasPart ? null : locks);
+  }
+
+  /* Shows the heatmap of a profile that was kept apart by time; returns what of it to show. */
+  showHeat(profile, base) {
+    const { hideIdle, part } = this.state;
+    const isThere = Boolean(profile?.slices) && !base && this.heat.show(profile, { valueIndex: this.valueIndex, hideIdle, part });
+    this.heat.section.hidden = !isThere;
+    this.hasPart = Boolean(isThere && part);
+    if (!this.hasPart) return profile;
+    const key = JSON.stringify(part);
+    if (this.parted?.profile !== profile || this.parted.key !== key) {
+      this.parted = { profile, key, part: HeatCells.profileOf(profile, part) };
+    }
+    return this.parted.part;
   }
 
   /* Why a profile has no stacks, as far as is known; on the page, where there are other kinds (it
@@ -191,6 +208,9 @@ class ProfileView {
       sandwich: place("sandwich", "Callers and callees"),
       graph: place("calls", "Call graph"), source: place("source", "Source"),
     };
+    this.heat = new Heatmap(newElement("section", { id: "heat", ariaLabel: "Waits by time and length" }), {
+      onchange: (part) => this.onchange({ part, zoom: [] }),
+    });
     this.operations = new OperationTable(newElement("section", { id: "operations", ariaLabel: "Operations" }));
     this.lockTable = new LockTable(newElement("section", { id: "locks", ariaLabel: "Locks" }));
     const table = newElement("div", { id: "functions", className: "scroll" });
@@ -200,7 +220,7 @@ class ProfileView {
     const choice = newElement("div", { className: "bar view-bar" }, this.makeViews(), ...this.makeSearch());
     this.display = this.makeOptions();
     this.controlled = [choice, this.display];
-    container.append(choice, this.display, this.nothing, ...Object.values(this.places),
+    container.append(this.heat.section, choice, this.display, this.nothing, ...Object.values(this.places),
       this.operations.section, this.lockTable.section, this.functions, this.help);
     const actions = [
       { key: "c", label: "Copy stack", run: (frame, graph) => this.copy(graph.tree.stackOf(frame.node), graph) },
@@ -215,7 +235,7 @@ class ProfileView {
     this.calls = new CallGraph(this.places.graph, { onchoose: (row) => this.choose(row) });
     this.source = new SourceView(this.places.source, { onchoose: (file) => this.onchange({ file }) });
     for (const element of [...this.controlled, ...Object.values(this.places), this.nothing, this.idle,
-      this.operations.section, this.lockTable.section, this.functions]) element.hidden = true; // until there is a profile
+      this.operations.section, this.lockTable.section, this.functions, this.heat.section]) element.hidden = true; // until there is a profile
     this.table = new FunctionTable(table, {
       onchoose: (row) => this.chosen(row), onsort: (sort) => this.onchange({ sort }),
     });

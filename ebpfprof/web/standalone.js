@@ -41,8 +41,10 @@ class StandalonePage {
   draw() {
     const { profile, base, state, sources, summary } = this;
     this.view.show(profile, base, state, { sources, locks: summary.locks });
-    const isEmpty = base || !profile.stacks.length;
-    this.headline.textContent = isEmpty ? "" : summary.sentence || headline(profile, this.view.valueIndex, state.hideIdle);
+    const shown = this.view.profile;
+    const isEmpty = base || !shown.stacks.length;
+    const sentence = this.view.hasPart ? "" : summary.sentence;
+    this.headline.textContent = isEmpty ? "" : sentence || headline(shown, this.view.valueIndex, state.hideIdle);
   }
 
   get graph() {

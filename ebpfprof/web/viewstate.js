@@ -35,7 +35,16 @@ class ViewState {
       root: words.get("root") || "",
       file: words.get("file") || "",
       sort: words.get("sort") || "flat",
+      part: ViewState.part(words.get("part")),
     };
+  }
+
+  /* The part of a heatmap: FROM,TO,LEAST,MOST (see HeatCells); null for all. */
+  static part(word) {
+    const numbers = (word ?? "").split(",").map((text) => (text.trim() ? Number(text) : NaN));
+    if (numbers.length !== 4 || !numbers.every(Number.isFinite)) return null;
+    const [from, to, least, most] = numbers;
+    return from < to && least < most ? { from, to, least, most } : null;
   }
 
   /* Puts the state into `words`, but for what is shown anyway. */
@@ -51,6 +60,8 @@ class ViewState {
     put("root", state.root, "");
     put("file", state.file, "");
     put("sort", state.sort, "flat");
+    const { from, to, least, most } = state.part ?? {};
+    put("part", state.part ? [from, to, least, most].join() : "", "");
     for (const word of ["zoom", "waker", "waited"]) {
       for (const name of state[word]) words.append(word, name);
     }

@@ -45,4 +45,6 @@ AT_RNGLISTS_BASE: Final = 0x74
 AT_MIPS_LINKAGE_NAME: Final = 0x2007
 # cmd/internal/dwarf/dwarf.go, Go 1.19 to 1.27.
 AT_GO_KIND: Final = 0x2900
+AT_GO_ELEM: Final = 0x2902
 AT_GO_EMBEDDED: Final = 0x2903
+AT_GO_RUNTIME_TYPE: Final = 0x2904

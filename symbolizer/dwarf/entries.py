@@ -15,8 +15,10 @@ from typing import Final
 from symbolizer.dwarf.abbrevs import READ
 from symbolizer.dwarf.constants import (
     AT_BYTE_SIZE,
+    AT_GO_ELEM,
     AT_GO_EMBEDDED,
     AT_GO_KIND,
+    AT_GO_RUNTIME_TYPE,
     AT_LOCATION,
     AT_MEMBER_LOCATION,
     AT_NAME,
@@ -32,7 +34,7 @@ from symbolizer.elf.file import ElfFile
 _ATTRIBUTES: Final = frozenset(
     (
         *(AT_NAME, AT_TYPE, AT_LOCATION, AT_BYTE_SIZE, AT_MEMBER_LOCATION, AT_VARIABLE_PARAMETER),
-        *(AT_GO_KIND, AT_GO_EMBEDDED),
+        *(AT_GO_KIND, AT_GO_EMBEDDED, AT_GO_ELEM, AT_GO_RUNTIME_TYPE),
     )
 )
 """The attributes that are read of an entry."""

@@ -121,6 +121,8 @@ class RuntimeLayout:
     left: that is the address of its runtime.pollDesc (runtime/tagptr_64bit.go)."""
     size_classes: tuple[int, ...]
     """The sizes of small objects (bytes), by size class; class 0 is that of large ones, 0 here."""
+    special_kinds: Mapping[str, int]
+    """Number of each runtime.special.kind, named without "_KindSpecial": "Finalizer"."""
     memory_limit_headroom_percent: int
     """How far the heap's goal stays below a memory limit, 1 MiB at least (runtime/mgcpacer.go)."""
     time_histogram_bits: tuple[int, int]
@@ -238,6 +240,7 @@ def _layout(version: str, experiments: tuple[str, ...], earlier: str | None) -> 
         labels_in_slice=entry["labels_in_slice"],
         poll_data_shifts=tuple(entry["poll_data_shifts"]),
         size_classes=tuple(entry["size_classes"]),
+        special_kinds=MappingProxyType(entry["special_kinds"]),
         memory_limit_headroom_percent=entry["memory_limit_headroom_percent"],
         time_histogram_bits=tuple(entry["time_histogram_bits"]),
         pclntab_magic=int(entry["pclntab_magic"], 16),

@@ -25,11 +25,27 @@ _TEXT_AT: Final = 40  # of Str in it
 _STRUCT = struct.Struct("<QQQQ")
 _ARRAY = struct.Struct("<QQQ")
 _FIELD = struct.Struct("<QQQ")
+_WORDS = struct.Struct("<Q")
 _NAME_OFFSET = struct.Struct("<i")
 _UNCOMMON, _EXTRA_STAR, _NAMED = 1, 2, 4
 _EXPORTED, _EMBEDDED = 1, 8
 _KIND_MASK: Final = 31
-_ARRAY_KIND, _STRUCT_KIND = 17, 25
+# reflect.Kind; strings, slices and interfaces have no fields.
+ARRAY: Final = 17
+CHAN: Final = 18
+FUNC: Final = 19
+INTERFACE: Final = 20
+MAP: Final = 21
+POINTER: Final = 22
+SLICE: Final = 23
+STRING: Final = 24
+STRUCT: Final = 25
+UNSAFE_POINTER: Final = 26
+_WITH_TARGET: Final = frozenset((CHAN, MAP, POINTER, SLICE))
+# Of a MapType behind its Type: Key, Elem, and Group (before Go 1.24 Bucket). Of an InterfaceType:
+# PkgPath, Methods.
+_MAP = struct.Struct("<QQQ")
+_INTERFACE = struct.Struct("<QQQ")
 _STRUCT_BYTES: Final = _TYPE.size + _STRUCT.size
 _MAX_FIELDS = 1 << 12
 _MAX_NAME_BYTES = 1 << 12
@@ -57,6 +73,8 @@ class TypeDescriptor:
 
     `name` is "net/http.Server", "" for a type without one; `package` is its import path. A struct
     has `fields`, an array the address of the type of its elements, `element`; 0 for other types.
+    `target` is the address of what a pointer, slice, channel or map leads to; `key` and `group` are
+    of a map: its keys, and what its memory consists of. `has_methods` is of an interface.
     """
 
     size: int
@@ -65,6 +83,11 @@ class TypeDescriptor:
     package: str
     fields: tuple[StructField, ...] = ()
     element: int = 0
+    kind: int = 0
+    target: int = 0
+    key: int = 0
+    group: int = 0
+    has_methods: bool = False
 
 
 class TypeDescriptors:
@@ -110,7 +133,7 @@ class TypeDescriptors:
         kind = (facts >> np.uint64(56)) & np.uint64(_KIND_MASK)
         end = np.uint64(self._start + len(self._data))
         is_struct = (
-            (kind == _STRUCT_KIND)
+            (kind == STRUCT)
             & (size > 0)
             & (size < _MAX_TYPE_BYTES)
             & (pointers <= size)
@@ -152,17 +175,41 @@ class TypeDescriptors:
         )
         if size >= _MAX_TYPE_BYTES or pointers > size:
             raise GoTableError("a type is larger than any real one")
+        kind &= _KIND_MASK
         name, package = "", ""
-        if kind & _KIND_MASK == _STRUCT_KIND and flags & _NAMED:
+        if kind == STRUCT and flags & _NAMED:
             name, package = self._full_name(address, text, flags)
         fields: tuple[StructField, ...] = ()
-        element = 0
-        if kind & _KIND_MASK == _STRUCT_KIND:
+        element = target = key = group = 0
+        has_methods = False
+        if kind == STRUCT:
             fields = self._fields(address, size)
-        elif kind & _KIND_MASK == _ARRAY_KIND:
-            at = self._offset(address + _TYPE.size, _ARRAY.size)
-            element, _, _ = _ARRAY.unpack_from(self._data, at)
-        return TypeDescriptor(size, pointers > 0, name, package, fields, element)
+        elif kind == ARRAY:
+            element, _, _ = self._behind(address, _ARRAY)
+        elif kind == MAP:
+            key, target, group = self._behind(address, _MAP)
+        elif kind in _WITH_TARGET:
+            (target,) = self._behind(address, _WORDS)
+        elif kind == INTERFACE:
+            _, _, methods = self._behind(address, _INTERFACE)
+            has_methods = methods > 0
+        return TypeDescriptor(
+            size,
+            pointers > 0,
+            name,
+            package,
+            fields,
+            element,
+            kind,
+            target,
+            key,
+            group,
+            has_methods,
+        )
+
+    def _behind(self, address: int, parts: struct.Struct) -> tuple[int, ...]:
+        """What follows the abi.Type of a kind of types."""
+        return parts.unpack_from(self._data, self._offset(address + _TYPE.size, parts.size))
 
     def _fields(self, address: int, size: int) -> tuple[StructField, ...]:
         at = self._offset(address + _TYPE.size, _STRUCT.size)

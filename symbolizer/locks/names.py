@@ -13,7 +13,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 from symbolizer.dwarf.constants import (
-    AT_LOCATION,
     AT_TYPE,
     AT_VARIABLE_PARAMETER,
     TAG_FORMAL_PARAMETER,
@@ -33,10 +32,10 @@ from symbolizer.locks.types import (
     Types,
     is_struct,
     package_of,
+    variable_die,
 )
 from symbolizer.locks.variables import StaticPointers, Symbol, Symbols, is_data, loads
 
-_DW_OP_ADDR = 0x03
 _MAX_STATIC_DEPTH = 2
 _MADE_UP = "."  # ".autotmp_3", the compiler's own, in programs built without optimization
 _MAX_SHOWN = 4
@@ -169,17 +168,7 @@ class LockNames:
 
     def _variable(self, symbol: Symbol) -> Die | None:
         if symbol not in self._variables:
-            location = bytes([_DW_OP_ADDR]) + symbol.address.to_bytes(8, "little")
-            self._variables[symbol] = next(
-                (
-                    die
-                    for die in self._dwarf.find(
-                        symbol.name, (TAG_VARIABLE,), package_of(symbol.name)
-                    )
-                    if die.values.get(AT_LOCATION) == location and AT_TYPE in die.values
-                ),
-                None,
-            )
+            self._variables[symbol] = variable_die(self._dwarf, symbol)
         return self._variables[symbol]
 
     def _nameable(self, caller: Caller, kind: str) -> _Nameable:
@@ -223,9 +212,9 @@ class LockNames:
         if code is None:
             return
         text = self._elf.read(code.entry, min(code.end - code.entry, _MAX_CODE_BYTES))
-        found = loads(self._elf, code.entry, text)
-        frames = self._binary.frames_many(pc for pc, _ in found)
-        for pc, address in found:
+        accesses = loads(self._elf, code.entry, text)
+        frames = self._binary.frames_many(pc for pc, _ in accesses)
+        for pc, address in accesses:
             if any(frame.function == caller.function for frame in frames[pc]):
                 symbol = self._symbols.variable_at(address)
                 if symbol is not None:

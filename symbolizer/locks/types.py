@@ -9,6 +9,7 @@ from symbolizer.dwarf.constants import (
     AT_BYTE_SIZE,
     AT_GO_EMBEDDED,
     AT_GO_KIND,
+    AT_LOCATION,
     AT_MEMBER_LOCATION,
     AT_TYPE,
     TAG_ARRAY,
@@ -16,9 +17,11 @@ from symbolizer.dwarf.constants import (
     TAG_POINTER,
     TAG_STRUCTURE,
     TAG_TYPEDEF,
+    TAG_VARIABLE,
 )
 from symbolizer.dwarf.entries import Die, Dwarf
 from symbolizer.dwarf.forms import DwarfError
+from symbolizer.locks.variables import Symbol
 
 LOCK_TYPES: Final = frozenset({"sync.Mutex", "sync.RWMutex", "internal/sync.Mutex"})
 
@@ -29,6 +32,7 @@ _POINTER_BYTES = 8
 _MAX_TYPEDEFS = 16
 _MAX_NESTED = 12
 _MAX_LOCKS = 256
+_DW_OP_ADDR = 0x03
 _ANONYMOUS = "struct {"
 
 
@@ -105,10 +109,10 @@ class Types:
                 path += f"[{offset // size}]"
                 offset %= size
             elif is_struct(kind):
-                found = self._member_at(kind, offset)
-                if found is None:
+                inner = self._member_at(kind, offset)
+                if inner is None:
                     break
-                member, kind = found
+                member, kind = inner
                 path += f".{member.name}"
                 offset -= member.number(AT_MEMBER_LOCATION)
             else:
@@ -234,3 +238,16 @@ def _can_name(member: Die, home: str, package: str) -> bool:
 
 def _extended(names: Names, path: str) -> Names:
     return tuple(LockName(name.base, name.path + path) for name in names)
+
+
+def variable_die(dwarf: Dwarf, symbol: Symbol) -> Die | None:
+    """The entry of a package variable; None without one. Raises DwarfError, ElfError."""
+    location = bytes([_DW_OP_ADDR]) + symbol.address.to_bytes(8, "little")
+    return next(
+        (
+            die
+            for die in dwarf.find(symbol.name, (TAG_VARIABLE,), package_of(symbol.name))
+            if die.values.get(AT_LOCATION) == location and AT_TYPE in die.values
+        ),
+        None,
+    )

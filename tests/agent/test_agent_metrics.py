@@ -60,6 +60,7 @@ def test_what_was_recorded_is_reported(tmp_path: Path, shop: GoProcess) -> None:
         )
         async with running(settings, shop) as made:
             agent, live = made.agent, made.live
+            live.targets[shop.pid].has_lengths = True
             live.targets[shop.pid].work(3)
             live.lost = [Loss("waits_full", "x", 4)]
             live.costs_ns[shop.pid] = 1e9
@@ -79,6 +80,9 @@ def test_what_was_recorded_is_reported(tmp_path: Path, shop: GoProcess) -> None:
             assert value(found, "agent_recorded_seconds_total", kind="block") == waited_s
             assert value(found, "delay_seconds_total", kind="block", **of) == waited_s
             assert value(found, "cpu_seconds_total", **of) > 0
+            assert value(found, "wait_seconds_bucket", kind="block", le="1.024e-06", **of) == 3
+            assert value(found, "wait_seconds_count", kind="block", **of) == 3
+            assert value(found, "wait_seconds_sum", kind="block", **of) == pytest.approx(3e-6)
             assert 0 < value(found, "service_recorded_seconds_total", **of) < 60
             assert value(found, "agent_losses_total", reason="waits_full") == 4
             assert value(found, "agent_losses_total", reason="stacks_full") == 0

@@ -359,8 +359,8 @@ def test_names_of_services_are_as_bounded_as_elsewhere_in_metrics() -> None:
     shop, other = ServiceIdentity("shop", "prod"), ServiceIdentity("api")
     none, one = ServiceSums(0), ServiceSums(1)
     for sums in (none, one):
-        sums.note(shop, (0.0, 1.0), {})
-        sums.note(other, (0.0, 1.0), {})
+        sums.note(shop, (0.0, 1.0), {}, {})
+        sums.note(other, (0.0, 1.0), {}, {})
     assert none.named(shop) is None
     assert one.named(shop) == ("shop", "prod")
     assert one.named(other) == OTHERS

@@ -6,13 +6,17 @@ from ebpfprof.agent.figures import Figures
 from ebpfprof.agent.service_sums import KEPT_S, OTHERS, ServiceSums
 from ebpfprof.continuous.history import Window
 from ebpfprof.profile.delta import totals
+from ebpfprof.profile.length_counts import KnownWaits
 from ebpfprof.profile.service import ServiceIdentity
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from tests.backends.windows import made_up
 
 
 def noted(sums: ServiceSums, service: str, at_s: float, namespace: str = "", ns: int = 5) -> None:
     times = at_s, at_s + 60
-    sums.note(ServiceIdentity(service, namespace, pod=f"{service}-{at_s}"), times, {"block": ns})
+    waits = {"block": KnownWaits(WaitHistogram.of([ns]), ns)}
+    identity = ServiceIdentity(service, namespace, pod=f"{service}-{at_s}")
+    sums.note(identity, times, {"block": ns}, waits)
 
 
 def test_windows_of_all_processes_of_a_service_are_added_up() -> None:
@@ -24,6 +28,8 @@ def test_windows_of_all_processes_of_a_service_are_added_up() -> None:
     assert list(found) == [("shop", ""), ("shop", "staging")]
     assert found["shop", ""].amounts_ns == {"block": 12}
     assert found["shop", ""].recorded_s == 120
+    waits = found["shop", ""].lengths["block"]
+    assert (waits.counts[-1], waits.ns) == (2, 12)
 
 
 def test_there_are_not_more_names_than_the_limit() -> None:
@@ -57,6 +63,7 @@ def test_the_rest_takes_no_name_from_others() -> None:
     noted(sums, "c", KEPT_S)
     assert list(sums.all()) == [("a", ""), OTHERS]
     assert before[OTHERS].amounts_ns == {"block": 5}  # a copy
+    assert before[OTHERS].lengths["block"].ns == 5
 
 
 def test_without_a_limit_there_is_nothing() -> None:

@@ -16,6 +16,7 @@ from ebpfprof.profile.model import Profile, Sample
 from tests.browser.flamepage import FlamePage
 from tests.browser.pages import FakedPage
 from tests.browser.pageserver import START_S, WINDOW_S, block_profile, stack
+from tests.browser.sliced import sliced_profile
 from tests.builds import in_full
 from tests.foreign import axe_script
 
@@ -37,14 +38,15 @@ Open = Callable[[str], None]
 
 
 def large() -> Profile:
-    """With long names, deep stacks, more calls than a call graph has room for."""
+    """With long names, deep stacks, more calls than a call graph has room for, and a heatmap."""
     long = "example.com/team/service/internal/storage.(*Replica).applySnapshot"
     names = [f"main.f{n:03}" for n in range(70)]
     samples = [
         Sample(stack("sync.(*Mutex).Lock", long, *reversed(names[: 10 + n])), (n, n * 10**9))
         for n in range(1, 60)
     ]
-    return replace(block_profile(), samples=(*block_profile().samples, *samples))
+    sliced = sliced_profile(unknown=1)
+    return replace(sliced, samples=(*sliced.samples, *block_profile().samples, *samples))
 
 
 @pytest.fixture(params=["page", *in_full("file")])
@@ -99,9 +101,10 @@ def faults(browser: Chrome) -> list[Any]:
 )
 def test_axe_finds_no_fault(browser: Chrome, show: Open, width: int, theme: str) -> None:
     found = {}
+    part = f"part={START_S + 22},{START_S + 28},10000000,100000000"
     compared = f"base-from={START_S}&base-to={START_S + WINDOW_S}"
     with shown_at(browser, width, theme):
-        for view in (*VIEWS, f"flame&{compared}", "flame&search=Lock"):
+        for view in (*VIEWS, f"flame&{compared}", "flame&search=Lock", f"flame&{part}"):
             show(f"view={view}")
             found[view] = faults(browser) + browser.execute_script(_TWICE)
         browser.execute_script("document.querySelector('dialog').showModal()")

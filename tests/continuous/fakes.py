@@ -18,6 +18,7 @@ from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.delta import difference
 from ebpfprof.profile.losses import Loss
 from ebpfprof.profile.model import Location, Profile, Sample, ValueType
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.profilers.report_builder import Report
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, WORK
@@ -64,6 +65,8 @@ class FakeTarget:
     watched_s: int = 0
     events: int = 0
     is_removed: bool = False
+    has_lengths: bool = False
+    """Whether its block profile has the lengths of its waits."""
 
     @property
     def is_recording(self) -> bool:
@@ -80,12 +83,15 @@ class FakeTarget:
         types = kind_named(kind).sample_types
         events = _samples((LOCK, WORK), self.events, 1000, types)
         steady = _samples((RECEIVE, WORK), min(self.starts, 1), 10, types)
+        samples = (*events, *steady)
+        if self.has_lengths and kind == "block":
+            samples = tuple(map(_with_lengths, samples))
         profile = Profile(
             kind=kind,
             sample_types=types,
             period_type=types[0],
             period=1,
-            samples=(*events, *steady),
+            samples=samples,
             mappings=(MAIN,),
             time_ns=1_700_000_000 * SECOND_NS,
             duration_ns=self.watched_s * SECOND_NS,
@@ -110,6 +116,11 @@ def _samples(
     """A sample of so many events, with `value` of each other type for each of them."""
     values = (count, *[count * value for _ in types[1:]])
     return [Sample(stack, values)] if count else []
+
+
+def _with_lengths(sample: Sample) -> Sample:
+    count, ns = sample.values
+    return replace(sample, lengths=WaitHistogram.of([ns // count] * count))
 
 
 @dataclass(eq=False)

@@ -42,8 +42,9 @@ async def hand(steps: Target) -> None:
 
 
 def windows(process: RecordedProcess) -> list[int]:
-    profiles = process.history.between("block", *ALWAYS)
-    return [count for count in (count_in(profile, "main.hand") for profile in profiles) if count]
+    recorded = process.history.between("block", *ALWAYS)
+    counts = [count_in(window.profiles["block"], "main.hand") for window in recorded]
+    return [count for count in counts if count]
 
 
 def test_a_process_is_recorded_while_it_has_users(live: LiveSession, steps: Target) -> None:

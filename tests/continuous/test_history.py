@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ebpfprof.continuous.history import History, limit_size
+from ebpfprof.continuous.history import History, limit_size, together
 from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.delta import difference
 from ebpfprof.profile.losses import Loss
@@ -86,13 +86,27 @@ def test_windows_that_overlap_a_time_are_found() -> None:
     history = filled((1,), (3,), (6,))
 
     def found(from_s: float, to_s: float) -> list[list[int]]:
-        return [counts(each) for each in history.between("block", from_s, to_s)]
+        return [
+            counts(window.profiles["block"]) for window in history.between("block", from_s, to_s)
+        ]
 
     assert found(0, 1000) == [[1], [2], [3]]
     assert found(110, 120) == [[2]]
     assert found(119, 121) == [[2], [3]]
     assert found(130, 1000) == []
     assert history.between("mutex", 0, 1000) == []
+
+
+def test_windows_are_the_slices_of_a_kind_with_lengths() -> None:
+    history = filled((3, 1), (5, 1), (5, 4))
+    windows = history.between("block", 0, 1000)
+    whole = together("block", windows, has_slices=True)
+    assert whole.slices
+    assert whole.slices.times == [(100, 110), (110, 120), (120, 130)]
+    first, other = whole.samples
+    assert list(whole.slices.cells(first)) == [(0, None, 3, 30), (1, None, 2, 20)]
+    assert list(whole.slices.cells(other)) == [(0, None, 1, 10), (2, None, 3, 30)]
+    assert together("block", windows).slices is None
 
 
 def test_old_windows_are_dropped() -> None:

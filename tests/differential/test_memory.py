@@ -148,9 +148,9 @@ def test_a_program_that_allocates_meanwhile_is_read() -> None:
         found = [statistics(target.pid) for _ in range(30)]
         after = gos(target)
     totals = [each.total_allocated for each in found]
-    # What is given back by the cache of a processor while it is read may be missing.
+    # What the cache of a processor gives back while it is read may be missing, or be there twice.
     assert all(later > earlier - CACHED for earlier, later in pairwise(totals))
-    assert totals[0] < totals[-1] <= after["total_allocated"]
+    assert totals[0] < totals[-1] <= after["total_allocated"] + CACHED
     assert len({each.collector.cycles for each in found}) > 1
     assert all(0 < each.allocated <= each.heap_mapped for each in found if each.is_settled)
     assert sum(each.is_settled for each in found) > 20

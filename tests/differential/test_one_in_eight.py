@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,6 +22,7 @@ from tests import oracle
 from tests.builds import NEWEST, builds, versions
 from tests.differential.stacks import Stack, by_stack, delay_differences, shown
 from tests.go_target import inspect
+from tests.kernel.unharmed import go_on, stop
 from tests.recorder import event_count, only_profile, recording
 from tests.targets_run import Target
 from tests.toolchains import toolchain
@@ -124,14 +123,14 @@ def test_squares_of_short_and_of_long_delays_add_up() -> None:
         waits.load()
         waits.attach_one_in_eight(0, inspect(process))
         target.ask("wait", "done")  # its waits last for a millisecond
-        os.kill(target.pid, signal.SIGSTOP)  # the maps are read one after the other
+        stop(target.pid)  # all threads: the maps are read one after the other
         short = received(waits.tables.take(0))
         time.sleep(_LONG_NS / 1e9)  # that is how long one of them lasts
-        os.kill(target.pid, signal.SIGCONT)
+        go_on(target.pid)
         target.ask("wait", "done")
-        os.kill(target.pid, signal.SIGSTOP)
+        stop(target.pid)
         more = received(waits.tables.take(0))
-        os.kill(target.pid, signal.SIGCONT)
+        go_on(target.pid)
     for sums in (short, more):
         delay_ns = sums.delay_ns / _PERIOD
         # The mean of squares is at least the square of the mean; they are rounded down.

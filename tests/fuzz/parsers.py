@@ -15,6 +15,7 @@ from tests.fuzz.ways.memory import MEMORY
 from tests.fuzz.ways.memory_parts import MEMORY_PARTS
 from tests.fuzz.ways.native import NATIVE
 from tests.fuzz.ways.profiles import PROFILES
+from tests.fuzz.ways.references import REFERENCES
 from tests.fuzz.ways.ring import RING
 from tests.fuzz.ways.runtime_counters import RUNTIME_COUNTERS
 from tests.fuzz.ways.stack_objects import STACK_OBJECTS
@@ -43,4 +44,5 @@ PARSERS: Final[tuple[Parser, ...]] = (
     *IDENTITY,
     *PROFILES,
     *RING,
+    *REFERENCES,
 )

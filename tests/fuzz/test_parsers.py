@@ -52,6 +52,7 @@ OUR_OWN = {
     "ebpfprof.console.quantities": "what the user types",
     "ebpfprof.commands.doctor_checks": "the kernel's settings",
     "ebpfprof.commands.config_file": "the user's own files: tests/unit/commands/test_defaults.py",
+    "ebpfprof.commands.memory_references": "what the user types",
     "ebpfprof.commands.short_help": "our own help",
     "ebpfprof.system.channel": "frames of our own children: tests/unit/system/test_channel.py",
     "ebpfprof.commands.shared_options": "names of files that the user types",

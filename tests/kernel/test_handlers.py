@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.profile.goroutines import HttpRequest
 from ebpfprof.profile.handlers import handler_label, with_handlers
 from ebpfprof.profile.model import Profile
+from ebpfprof.profile.wait_histogram import QUANTILES
 from tests.builds import BUILDS, builds, in_full, versions
 from tests.differential.mutexes import agree_once
 from tests.kernel.programs import program
@@ -30,7 +32,9 @@ ELIDES_WRAPPERS: Final = ("1.19", "1.21", "1.22")
 """Their profiles lack the wrapper of `go f(x)`, so that nobody knows who started the goroutine."""
 FIRST_WRAPPED: Final = 18
 """The first route that starts a goroutine so."""
-_ERROR: Final = re.compile(r"\+-(?P<percent>[\d.]+)% .* (?P<name>main\.route\d\d)$", re.MULTILINE)
+_ERROR: Final = re.compile(
+    r"\+-(?P<percent>[\d.]+)% .* (?P<name>main\.route\d\d)(?:: GET /\d\d)?$", re.MULTILINE
+)
 _NS_A_WAIT: Final = 50_000 * SLOWNESS
 
 
@@ -63,13 +67,18 @@ def record(version: str, folder: Path, *arguments: str, requests: int = REQUESTS
 
 
 def by_handler(profile: Profile) -> dict[str, tuple[int, int]]:
-    """The number of waits and their nanoseconds of each handler."""
+    """The number of waits and their nanoseconds of each handler, by its function."""
     counts, delays = Counter[str](), Counter[str]()
     for sample in profile.samples:
-        name = handler_label(sample) or ""
+        name = function_of(handler_label(sample) or "")
         counts[name] += sample.values[0]
         delays[name] += sample.values[1]
     return {name: (counts[name], delays[name]) for name in counts}
+
+
+def function_of(handler: str) -> str:
+    """The name of a handler without its route, which not all handlers have."""
+    return handler.partition(": ")[0]
 
 
 def route(number: int) -> str:
@@ -119,6 +128,67 @@ def test_estimates_by_handler_are_within_their_errors(version: str, tmp_path: Pa
     assert len(far) <= 1, far
 
 
+@pytest.mark.parametrize(
+    ("requests", "mode", "least_known"),
+    [
+        (25, ("--max-overhead", "0"), 1),
+        *in_full(
+            (150, ("--max-overhead", "0"), 1),
+            (400, ("--max-overhead", "1"), 0.2),
+            (1300, ("--one-in-eight",), 0.9),
+        ),
+    ],
+)
+def test_quantiles_by_handler_are_those_that_the_routes_logged(
+    requests: int, mode: tuple[str, ...], least_known: float, tmp_path: Path
+) -> None:
+    """One wait in twenty takes four times as long, so p99 is that long, and p50 is not.
+
+    `least_known`: of the quantiles of an estimate, not all are known.
+    """
+
+    def far_in_a_run(folder: Path) -> dict[str, str]:
+        written = folder / "waits.json"
+        arguments = ("--by-handler", "-f", "json", "-o", str(written), *mode)
+        with Target.start(program("routes")) as target:
+            with recording(target.pid, folder, *arguments) as recorder:
+                target.ask(f"go {requests} 2", "done")
+                target.expect("[")
+                recorder.interrupt()
+                finished = recorder.finish()
+            assert finished.code == 0, finished.stderr
+            target.say("lengths")
+            logged = [sorted(lengths) for lengths in json.loads(target.expect("[["))]
+        document = json.loads(written.read_bytes())
+        rows = {function_of(row["name"]): row for row in document["handlers"]}
+        served, error = document["requests"]
+        # Of a request after which the next one came at once, there is no such wait.
+        assert 0.8 * ROUTES * requests - 3 * error <= served <= ROUTES * requests + 3 * error
+        far, known = {}, set()
+        for number, lengths in enumerate(logged):
+            row = rows[route(number)]
+            apart_ns = 3 * row.get("error", 0.0) + len(lengths) * _NS_A_WAIT + sum(lengths) / 100
+            if abs(row["value"] - sum(lengths)) > apart_ns:
+                far[f"{number}, sum"] = f"{row['value']} +- {row.get('error')}, not {sum(lengths)}"
+            for name, (middle_ns, least_ns, most_ns) in row["quantiles"].items():
+                known.add((number, name))
+                ns = lengths[math.ceil(QUANTILES[name] * len(lengths)) - 1]
+                is_estimate = "error" in row
+                # The longest wait of an estimate is that of those that were seen.
+                if most_ns is None or (is_estimate and name == "max"):
+                    most_ns = math.inf
+                # The limits of an estimate are one standard error away.
+                room = (middle_ns - least_ns if is_estimate else 0) + _NS_A_WAIT + ns / 100
+                if not least_ns - room <= ns <= most_ns + room:
+                    far[f"{number}, {name}"] = f"{least_ns} to {most_ns}, not {ns}"
+        names = ("p50", "max") if requests < 100 else ("p50", "p99", "max")
+        wanted = {(number, name) for number in range(ROUTES) for name in names}
+        assert len(known & wanted) >= least_known * len(wanted)
+        return far
+
+    agree_once(far_in_a_run, tmp_path)
+
+
 @pytest.mark.full
 def test_time_of_goroutines_that_a_handler_started_belongs_to_it(tmp_path: Path) -> None:
     """Of a closure in the handler, and of `go f(x)`, whose wrapper no goroutine profile shows."""
@@ -131,9 +201,28 @@ def test_time_of_goroutines_that_a_handler_started_belongs_to_it(tmp_path: Path)
     roots = {
         sample.locations[-1].frames[-1].function
         for sample in profile.samples
-        if handler_label(sample) in (route(15), route(19))
+        if function_of(handler_label(sample) or "") in (route(15), route(19))
     }
     assert {f"{route(15)}.func1", f"{route(19)}.gowrap1"} <= roots
+
+
+@pytest.mark.parametrize("kind", ["block", *in_full("wall")])
+@pytest.mark.parametrize("version", versions("1.22", "1.27"))
+def test_handlers_have_the_route_of_their_requests(version: str, kind: str, tmp_path: Path) -> None:
+    """From Go 1.23 on that of net/http's mux; before, a path that several connections had."""
+    with Target.start(program("routes", version)) as target:
+        arguments = ("--by-handler", "--profile", kind, "--duration", "2")
+        with recording(target.pid, tmp_path, *arguments) as recorder:
+            target.say("go 1000000 100")
+            assert recorder.finish().code == 0
+        target.kill()
+    names = {handler_label(sample) for sample in only_profile(tmp_path).samples}
+    known = {name for name in names if name and name.startswith("main.route")}
+    right = {f"{route(number)}: GET /{number:02d}" for number in range(ROUTES)}
+    if version == "1.22":
+        assert known <= right | {*map(route, range(ROUTES))}
+    else:
+        assert known == right
 
 
 @pytest.mark.parametrize("least_ms", [300, *in_full(1)])

@@ -55,14 +55,13 @@ def test_a_program_in_a_group_with_limits() -> None:
     ):
         reader = HostReader(opened)
         before = reader.read()
-        # Until it has used up the quota of several periods.
-        while (now := reader.read()).cpu_ns < before.cpu_ns + int(0.3 * _CPUS * _S):
-            pass
-        change = HostChange(before, now, _S)
-    throttling = change.throttling
-    assert throttling is not None
+        throttling = None
+        while throttling is None or throttling.throttled == 0:
+            now = reader.read()
+            change = HostChange(before, now, _S)
+            throttling = change.throttling
     assert throttling.group.quota_cpus == now.quota_cpus == _CPUS
-    assert 0 < throttling.throttled <= throttling.periods
+    assert throttling.throttled <= throttling.periods
     assert throttling.stopped_ns > 0
     assert now.processors == _CPUS
     assert now.cpu_groups[-1].name == "/"
@@ -82,6 +81,8 @@ def test_counters_are_those_of_all_threads() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         switches, major = map(int, process.stdout.readline().split())
+        while len(os.listdir(f"/proc/{process.pid}/task")) > 2:
+            pass  # the kernel has yet to end the thread that slept
         now = moment(process.pid)
         process.communicate()
     assert now.threads is not None

@@ -158,7 +158,7 @@ def _machine(there: dict[int, Shows]) -> Iterator[None]:
     def open_target(pid: int, _: FileOpener | None = None) -> Target:
         return SavedTarget(there[pid].shown, pid)
 
-    def open_session(pids: Sequence[int], options: Options) -> Closing:
+    def open_session(pids: Sequence[int], options: Options, *, has_slices: bool = False) -> Closing:
         if any(there[pid].recording for pid in pids):
             return _RecordedSession({pid: there[pid] for pid in pids}, options)
         return _ReadSession(pids, options, clock, thread)

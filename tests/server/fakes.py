@@ -117,9 +117,9 @@ class Service:
         return cls(live, manager, follower, Client(app))
 
 
-async def recorded(*steps: int) -> tuple[Service, FakeTarget]:
+async def recorded(*steps: int, has_lengths: bool = False) -> tuple[Service, FakeTarget]:
     """A process that was recorded for one window for each of the steps."""
-    target = FakeTarget(PID)
+    target = FakeTarget(PID, has_lengths=has_lengths)
     service = await Service.of(target)
     (process,) = service.manager.processes
     async with service.manager.leases.recording(process):

@@ -11,7 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import ebpfprof
 from ebpfprof.kernel.losses import loss_kinds
+from ebpfprof.profile.length_counts import BOUNDS_NS, known_waits
 from ebpfprof.profile.losses import Loss
+from ebpfprof.profile.wait_histogram import SCALE, WaitHistogram
 from ebpfprof.server.metrics import endpoint
 from tests.continuous.fakes import PID, FakeTarget
 from tests.continuous.loops import run, until
@@ -55,6 +57,32 @@ def test_metrics_describe_the_recordings() -> None:
         assert [each for each in values if "_losses_total" in each] == [
             f'ebpfprof_losses_total{{{of_process}"{name}"}}' for name, _ in loss_kinds()
         ]
+
+    run(work())
+
+
+def test_lengths_of_waits_are_those_of_the_profiles() -> None:
+    async def work() -> None:
+        service, _ = await recorded(3, 2, has_lengths=True)
+        text = (await service.client.ask("/metrics")).body.decode()
+        families = {each.name: each for each in text_string_to_metric_families(text)}
+        waits = families["ebpfprof_wait_seconds"].samples
+        assert {sample.labels["kind"] for sample in waits} == {"block"}
+        (process,) = service.manager.processes
+        profiles = [window.profiles["block"] for window in process.history.windows]
+        known = [known_waits(profile) for profile in profiles]
+        lengths = WaitHistogram.together(each.lengths for each in known)
+        assert lengths.total >= 3
+        for sample in waits:
+            value = {
+                "ebpfprof_wait_seconds_count": lengths.total,
+                "ebpfprof_wait_seconds_sum": sum(each.ns for each in known) / 1e9,
+            }.get(sample.name)
+            if value is None:
+                bound_ns = float(sample.labels["le"]) * 1e9
+                value = sum(n for b, n in lengths.rows() if SCALE.lower_ns(b) < bound_ns)
+            assert sample.value == pytest.approx(value)
+        assert len(waits) == len(BOUNDS_NS) + 3
 
     run(work())
 
@@ -118,7 +146,7 @@ def test_prometheus_reads_the_metrics(accept: dict[str, str]) -> None:
             assert family.documentation.endswith(".")
             if family.name.startswith("go_"):
                 continue  # the names and types of Go's own collector
-            assert family.type in ("counter", "gauge", "info")
+            assert family.type in ("counter", "gauge", "histogram", "info")
             unit = next((each for each in ("seconds", "bytes") if each in family.name), "")
             assert not unit or family.name.endswith((f"_{unit}", "_time_seconds")), family.name
             if accept and family.name.startswith("ebpfprof_"):

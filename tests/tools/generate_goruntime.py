@@ -76,6 +76,9 @@ SIZE_CLASS_FILES: Final = (
     "src/internal/runtime/gc/sizeclasses.go",
     "src/runtime/sizeclasses.go",
 )
+# What the runtime keeps beside objects: finalizers, samples of the memory profile.
+HEAP_FILE: Final = "src/runtime/mheap.go"
+SPECIAL_KIND: Final = re.compile(r"^\t_KindSpecial(\w+) += (\d+)$", re.MULTILINE)
 HISTOGRAM_FILE: Final = "src/runtime/histogram.go"
 LEAST_BITS: Final = re.compile(r"^\ttimeHistMinBucketBits += (\d+)$", re.MULTILINE)
 SUB_BUCKET_BITS: Final = re.compile(r"^\ttimeHistSubBucketBits += (\d+)$", re.MULTILINE)
@@ -116,6 +119,7 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
     entry["labels_in_slice"] = labels_in_slice((goroot / LABEL_FILE).read_text())
     entry["poll_data_shifts"] = poll_data_shifts(goroot)
     entry["size_classes"] = size_classes(goroot)
+    entry["special_kinds"] = special_kinds((goroot / HEAP_FILE).read_text())
     headroom = HEADROOM.search((goroot / PACER_FILE).read_text())
     entry["memory_limit_headroom_percent"] = int(headroom[1]) if headroom else 0
     entry["time_histogram_bits"] = time_histogram_bits((goroot / HISTOGRAM_FILE).read_text())
@@ -312,6 +316,13 @@ def size_classes(goroot: Path) -> list[int]:
     match = SIZE_CLASSES.search(path.read_text())
     assert match, f"{path}: no size classes"
     return [int(size) for size in match[1].split(",")]
+
+
+def special_kinds(source: str) -> dict[str, int]:
+    """Return the numbers of runtime.special.kind: {"Finalizer": 1}."""
+    kinds = {name: int(number) for name, number in SPECIAL_KIND.findall(source)}
+    assert "Finalizer" in kinds, "no kinds of specials"
+    return kinds
 
 
 def time_histogram_bits(source: str) -> list[int]:

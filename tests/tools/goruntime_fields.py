@@ -67,6 +67,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
         *("allocCount", "spanclass", "state", "allocCountBeforeCache", "elemsize", "specials"),
         *("largeType",),
     ),
+    "special": ("next", "offset", "kind"),
     "mcache": ("nextSample", "memProfRate", "tinyAllocs", "alloc", "flushGen"),
     "mstats": (
         *("heapStats", "stacks_sys", "mspan_sys", "mcache_sys", "buckhash_sys", "gcMiscSys"),

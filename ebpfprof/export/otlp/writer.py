@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.export.otlp.schema import message_class
 from ebpfprof.export.pprof.writer import in_order
+from ebpfprof.profile.length_labels import by_length
 
 if TYPE_CHECKING:
     from ebpfprof.export.proto_messages import ProtoMessage
@@ -44,9 +45,10 @@ class ProfileSource:
 def encode(profile: Profile, source: ProfileSource) -> bytes:
     """An ExportProfilesServiceRequest with a profile for each sample type.
 
-    The comments are an attribute of each profile.
+    The comments are an attribute of each profile. With the lengths of waits as labels, each of
+    them is an attribute of its samples, as pprof files have it.
     """
-    return _Encoder().encode(profile, source)
+    return _Encoder().encode(by_length(profile) if profile.has_length_labels else profile, source)
 
 
 class _Encoder:

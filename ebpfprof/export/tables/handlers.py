@@ -4,37 +4,52 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from ebpfprof.console import columns
-from ebpfprof.console.text import counted, percent
+from ebpfprof.console.text import counted, percent, printable
 from ebpfprof.export.kinds import default_index
+from ebpfprof.export.tables.lengths import length_cell
 from ebpfprof.export.tables.quantities import (
     amount,
     count_cell,
     error_cell,
     heading,
     known_digits,
+    rounded,
     share,
 )
+from ebpfprof.profile.evidence import few_releases, is_ranked, is_unknown_release
 from ebpfprof.profile.handlers import handler_label
 from ebpfprof.profile.idle import split
 from ebpfprof.profile.model import Profile, Sample
+from ebpfprof.profile.served_requests import served_requests
 from ebpfprof.profile.wait_groups import group_of_running, group_of_wait
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 from ebpfprof.profilers.registry import find_kind
 
-OUTSIDE = "(outside of handlers)"
-_LEAST_PART = 0.01
-_PARTS = 5
+OUTSIDE: Final = "(outside of handlers)"
+_UNRECORDED: Final = "(releases not recorded)"
+_LEAST_PART: Final = 0.01
+_PARTS: Final = 5
+_WHOLE: Final = 100
+"""From this rate on, no parts of a request are shown."""
+_REST: Final = (OUTSIDE, _UNRECORDED)
+_HANDLER: Final = "Handler"
+_LENGTHS: Final = ("p50", "p99", "Max")
+# From the widest to the narrowest table.
+_COLUMNS_OF_LENGTHS: Final = (_LENGTHS, ("p99", "Max"), ("p99",), ())
 
 
 @dataclass(slots=True)
 class HandlerSums:
-    """The sums of all samples of a handler; `name` is "" for those of none.
+    """The sums of all samples of a handler; `name` as handler_name() has it.
 
     `count` is the sum of their first values, `value` of those that are shown, `variance` that of
     `value`. `parts` has `value` by group (profile.wait_groups), if the profile's kind has groups.
+    `lengths` has the waits of the handler by how long they were.
     """
 
     name: str
@@ -43,6 +58,17 @@ class HandlerSums:
     variance: float = 0.0
     count_variance: float = 0.0
     parts: Counter[str] = field(default_factory=Counter)
+    lengths: WaitHistogram = NO_LENGTHS
+
+    @property
+    def is_handler(self) -> bool:
+        """Whether it is a handler, rather than the rest."""
+        return self.name not in _REST
+
+    @property
+    def has_count(self) -> bool:
+        """Whether `count` says anything: nobody knows how many releases were not recorded."""
+        return self.name != _UNRECORDED
 
     @property
     def error(self) -> float:
@@ -56,21 +82,44 @@ class HandlerSums:
         shown = [(name, part / self.value) for name, part in largest if self.value > 0]
         return ", ".join(f"{name} {percent(part)}" for name, part in shown if part >= _LEAST_PART)
 
+    @property
+    def count_cell(self) -> str:
+        """The count, with as many digits as are known; "-" for releases that were not recorded."""
+        return count_cell(self.count, self.count_variance) if self.has_count else "-"
+
+    def length_cell(self, quantile: str, *, color: bool) -> str:
+        """One of QUANTILES of the lengths of its waits; "-" if that is not known well enough."""
+        return length_cell(
+            self.lengths, quantile, waits=self.count, variance=self.count_variance, color=color
+        )
+
+
+def handler_name(sample: Sample) -> str:
+    """The name of a sample's handler, or in parentheses why it has none."""
+    if label := handler_label(sample):
+        return label
+    return _UNRECORDED if is_unknown_release(sample) else OUTSIDE
+
 
 def handler_sums(profile: Profile, index: int = -1) -> list[HandlerSums]:
     """The sums by the label HANDLER, the largest value at `index` first; those of none last."""
     group_of = _grouping(profile)
     sums: dict[str, HandlerSums] = {}
+    lengths: dict[str, list[WaitHistogram]] = {}
     for sample in profile.samples:
-        name = handler_label(sample) or ""
+        name = handler_name(sample)
         total = sums.setdefault(name, HandlerSums(name))
+        if sample.lengths:
+            lengths.setdefault(name, []).append(sample.lengths)
         total.count += sample.values[0]
         total.value += sample.values[index]
         total.variance += sample.variance
         total.count_variance += sample.count_variance
         if group_of:
             total.parts[group_of(sample)] += sample.values[index]
-    return sorted(sums.values(), key=lambda one: (not one.name, -one.value, one.name))
+    for name, parts in lengths.items():
+        sums[name].lengths = WaitHistogram.together(parts)
+    return sorted(sums.values(), key=lambda row: (not row.is_handler, -row.value, row.name))
 
 
 def _grouping(profile: Profile) -> Callable[[Sample], str] | None:
@@ -94,34 +143,77 @@ def render(
 ) -> str:
     """A table of the first `limit` handlers; shares are parts of all that is shown.
 
-    Below each handler is what its time consists of. `index` selects the value, by default that
+    Below each handler is what its time consists of. Where quantiles of the lengths of waits are
+    known, there are as many as fit. Releases of locks have no rows if too few were recorded: the
+    text says how to record them. Below the table of a block profile is how many requests of HTTP/1
+    there were. `index` selects the value, by default that
     which the profile's kind shows. For `width` and `color` see columns.table(), which makes text
     of the target printable. Ends with a newline.
     """
     kind = find_kind(profile.kind)
     if kind and index is None:
         profile = kind.in_tables(profile)
+    rate = _requests_line(profile) if index is None else ""
     if hide_idle:
         profile, _ = split(profile)
     shown = default_index(profile) if index is None else index
     rows = handler_sums(profile, shown)
-    if not any(row.name for row in rows):
+    if not any(row.is_handler for row in rows):
         return "No handler is on any stack.\n"
     value_type = profile.sample_types[shown]
+    unit = value_type.unit
     whole = sum(row.value for row in rows)
-    is_estimate = any(row.variance for row in rows)
+    if said := few_releases(profile):
+        text = amount(whole, unit, color=color)
+        return f"{text} of waiting for locks. {printable(said, ascii_only=not color)}\n"
     has_count = kind is not None and kind.has_amount and bool(kind.table.count)
-    names = [kind.table.value if kind and index is None else heading(value_type.type)]
-    names += ["Error"] if is_estimate else []
-    names += ["Share", kind.table.count] if kind and has_count else ["Share"]
-    table_rows = []
-    for row in rows[:limit]:
-        digits = known_digits(row.error)
-        cells = [amount(row.value, value_type.unit, color=color, digits=digits)]
-        cells += [error_cell(row.error, color=color)] if is_estimate else []
-        cells.append(share(row.value, whole))
-        cells += [count_cell(row.count, row.count_variance)] if has_count else []
-        table_rows.append(columns.Row(cells, row.name or OUTSIDE, below=row.consists_of))
-    text = columns.table([*names, "Handler"], table_rows, width=width, color=color)
+    first = rows[:limit]
+    are_known = any(
+        row.length_cell(quantile, color=color) != "-" for row in first for quantile in _LENGTHS
+    )
+    value = kind.table.value if kind and index is None else heading(value_type.type)
+    counts = [kind.table.count] if kind and has_count else []
+    for lengths in _COLUMNS_OF_LENGTHS if are_known and index is None else ((),):
+        names = [value, "Share", *counts, *lengths]
+        if any(row.variance for row in first):
+            names.insert(1, "Error")
+        cells = [_row(row, names, value, unit=unit, whole=whole, color=color) for row in first]
+        if columns.fits([*names, _HANDLER], cells, width=width):
+            break
+    text = columns.table([*names, _HANDLER], cells, width=width, color=color)
     rest = len(rows) - limit
-    return text + (f"... and {counted(rest, 'more handler')}\n" if rest > 0 else "")
+    return text + (f"... and {counted(rest, 'more handler')}\n" if rest > 0 else "") + rate
+
+
+def _requests_line(profile: Profile) -> str:
+    """How many requests of HTTP/1 there were, a line; "" if that is not known."""
+    served = served_requests(profile)
+    is_known = served.count > 0 and is_ranked(served.count, served.variance)
+    if not is_known or profile.duration_ns <= 0:
+        return ""
+    rate = rounded(served.count / (profile.duration_ns / 1e9), served.error)
+    text = f"{rate:,.0f}" if rate >= _WHOLE else f"{rate:.3g}"
+    return f"HTTP/1 requests of all handlers: at least {text} a second.\n"
+
+
+def _row(
+    row: HandlerSums,
+    headings: Sequence[str],
+    value: str,
+    *,
+    unit: str,
+    whole: int,
+    color: bool,
+) -> columns.Row:
+    """The row of a handler, with a cell for each of the headings, of which `value` is the first."""
+
+    def cell(name: str) -> str:
+        if name == value:
+            return amount(row.value, unit, color=color, digits=known_digits(row.error))
+        if name == "Error":
+            return error_cell(row.error, color=color)
+        if name == "Share":
+            return share(row.value, whole)
+        return row.length_cell(name, color=color) if name in _LENGTHS else row.count_cell
+
+    return columns.Row([cell(name) for name in headings], row.name, below=row.consists_of)

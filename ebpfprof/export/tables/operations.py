@@ -171,19 +171,22 @@ def render(
         whole = amount(sum(sample.values[-1] for sample in profile.samples), unit, color=color)
         return f"{whole} of waiting for locks. {printable(said, ascii_only=not color)}\n"
     rows_found = operation_sums(profile.samples, profile.module)
-    found = [row for row in rows_found if row.is_ranked][:limit]
+    ranked = [row for row in rows_found if row.is_ranked][:limit]
     below_table = unranked_line(sum(not row.is_ranked for row in rows_found))
-    if not found:
+    if not ranked:
         return below_table
     is_single = len(profile.sample_types) == 1 or not table.count
-    are_known = any(_length(each, name, color=color) != "-" for each in found for name in _LENGTHS)
+    are_known = any(
+        _length(operation, name, color=color) != "-" for operation in ranked for name in _LENGTHS
+    )
     means = _WITH_LENGTHS if are_known else _WITHOUT_LENGTHS
     for of_event in ((),) if is_single else means:
         names = [table.value, "Share", *([] if is_single else [table.count]), *of_event]
-        if any(each.variance for each in found):
+        if any(operation.variance for operation in ranked):
             names.insert(1, "Error")
         rows = [
-            _row(each, names, table, unit=unit, is_short=is_short, color=color) for each in found
+            _row(operation, names, table, unit=unit, is_short=is_short, color=color)
+            for operation in ranked
         ]
         names += ["Operation", table.place[0]]
         if columns.fits(names, rows, left=2, width=width):

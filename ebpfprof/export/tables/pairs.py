@@ -26,23 +26,23 @@ def render(
     Estimates have their standard errors beside them; rows without a rank are counted below.
     """
     rows_found = operation_sums(profile.samples, profile.module)
-    found = [row for row in rows_found if row.is_ranked][:limit]
+    ranked = [row for row in rows_found if row.is_ranked][:limit]
     below_table = unranked_line(sum(not row.is_ranked for row in rows_found))
-    if not found:
+    if not ranked:
         return below_table
     unit = profile.sample_types[-1].unit
-    is_estimate = any(row.variance for row in found)
+    is_estimate = any(row.variance for row in ranked)
     names = [table.value, *(["Error"] if is_estimate else []), table.count]
     names += [table.place[0], table.waker[0]]
     rows = []
-    for each in found:
+    for pair in ranked:
         cells = [
-            amount(each.value, unit, color=color, digits=known_digits(each.error)),
-            *([error_cell(each.error, color=color)] if is_estimate else []),
-            each.count_cell,
+            amount(pair.value, unit, color=color, digits=known_digits(pair.error)),
+            *([error_cell(pair.error, color=color)] if is_estimate else []),
+            pair.count_cell,
         ]
-        waiter = CalledOperation(each.operation, each.function, each.file, each.line)
-        waker = each.waker or CalledOperation("", "", "", 0)
+        waiter = CalledOperation(pair.operation, pair.function, pair.file, pair.line)
+        waker = pair.waker or CalledOperation("", "", "", 0)
         below = ["" if is_short else _what(place) for place in (waiter, waker)]
         name = columns.Name(waiter.function, below[0])
         rows.append(columns.Row(cells, waker.function, below=below[1], beside=name))

@@ -21,7 +21,12 @@ from ebpfprof.goruntime.waits.stuck_check import StuckCheck
 from ebpfprof.goruntime.waits.waits_for import WaitReader
 from ebpfprof.profile.asleep import IO_WAIT
 from ebpfprof.profile.deadlocks import circles
-from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump, GrowingSite
+from ebpfprof.profile.goroutines import (
+    DumpedGoroutine,
+    GoroutineDump,
+    GrowingSite,
+    HttpRequest,
+)
 from ebpfprof.profile.waiting_for import NOTHING, Sureness, WaitsFor
 
 if TYPE_CHECKING:
@@ -103,13 +108,8 @@ class GoroutineDumper:
             took_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - begun_ns
             if not further or took_ns > _LONG_SAMPLE_NS or _is_decided(made):
                 break
-        return replace(
-            made,
-            goroutines=tuple(
-                replace(one, request=requests.get(one.goid)) for one in made.goroutines
-            ),
-            growing=self._growing(made, last, born),
-        )
+        made = replace(made, growing=self._growing(made, last, born))
+        return _with_requests(made, requests)
 
     def dump_once(
         self,
@@ -117,21 +117,27 @@ class GoroutineDumper:
         *,
         seen_ns: Mapping[int, int] | None = None,
         has_waits: bool = False,
+        has_requests: bool = False,
     ) -> GoroutineDump:
-        """Take one sample, of stacks only; with `has_waits` also of what goroutines wait for.
+        """Take one sample, of stacks only.
+
+        With `has_waits` also of what goroutines wait for, with `has_requests` of which requests
+        they handle.
 
         `since_ns` says since when goroutines stand still, by the numbers of their waits, `seen_ns`
         since when they were seen in this wait, which is less sure. Raises what dump() raises.
         """
         if has_waits and self._waits is None:
             self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
-        found = self._last = self._scanner.scan()
-        moving = self._waits.read_moving(found) if has_waits and self._waits else None
-        self._look_up(found)
-        waits = self._waits.read(found, moving) if moving and self._waits else {}
-        stood_ns, waited_ns = _stood(found, since_ns or {}), _stood(found, seen_ns or {})
-        made = self._made(found, waits, stood_ns, 0, 1, waited_ns)
-        return self._confirmed(made, found, moving) if moving else made
+        scan = self._last = self._scanner.scan()
+        requests = self._requests.read(scan.goroutines) if has_requests else {}
+        moving = self._waits.read_moving(scan) if has_waits and self._waits else None
+        self._look_up(scan)
+        waits = self._waits.read(scan, moving) if moving and self._waits else {}
+        stood_ns, waited_ns = _stood(scan, since_ns or {}), _stood(scan, seen_ns or {})
+        made = self._made(scan, waits, stood_ns, 0, 1, waited_ns)
+        made = self._confirmed(made, scan, moving) if moving else made
+        return _with_requests(made, requests)
 
     def find_pools(self, pools: PoolReader) -> None:
         """Find the pools of the goroutines of the last dump_once(). Raises what that raises."""
@@ -186,15 +192,15 @@ class GoroutineDumper:
         for_network = {pc for goid, pc in now.items() if shown[goid].state == IO_WAIT}
         ended = Counter(pc for goid, pc in born[0].items() if goid not in now)
         examples = {pc: shown[goid] for goid, pc in now.items()}
-        found = []
+        growing = []
         for pc, number in counts[-1].items():
             before, grown = counts[0][pc], number - counts[0][pc]
             created = examples[pc].created_by
             is_steady = before < counts[1][pc] < number and ended[pc] <= _LEAST_SHARE * grown
             is_much = grown >= max(_LEAST_GROWN, _LEAST_SHARE * before)
             if created and is_steady and is_much and pc not in for_network:
-                found.append(GrowingSite(created, before, number, ended[pc], examples[pc]))
-        return tuple(sorted(found, key=lambda site: site.before - site.now))
+                growing.append(GrowingSite(created, before, number, ended[pc], examples[pc]))
+        return tuple(sorted(growing, key=lambda site: site.before - site.now))
 
     def _look_up(self, goroutines: AllGoroutines) -> None:
         self._frames.look_up(
@@ -257,6 +263,14 @@ class GoroutineDumper:
             goroutine.is_leaked,
             goroutine.wait if goroutine.is_parked else None,
         )
+
+
+def _with_requests(made: GoroutineDump, requests: Mapping[int, HttpRequest]) -> GoroutineDump:
+    """The dump with the requests of goroutines, by their ids."""
+    if not requests:
+        return made
+    goroutines = (replace(one, request=requests.get(one.goid)) for one in made.goroutines)
+    return replace(made, goroutines=tuple(goroutines))
 
 
 def _stood(goroutines: AllGoroutines, since_ns: Mapping[int, int]) -> dict[int, int]:

@@ -21,6 +21,7 @@ from ebpfprof.profilers.waits.rows import KnownStack, StackSums
 from ebpfprof.profilers.waits.sampled_sums import SampledSums
 from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
+_ENOUGH: Final = 20  # waits
 _NONE: Final = StackSums()
 _Group = tuple[int, tuple[Label, ...]]
 
@@ -38,12 +39,19 @@ def alternation_variances(
     parts = (sums.eighth, max(1.0, sums.scale)), (sums.windowed, sums.scale)
     parks = {stack: sum(part.get(stack, _NONE).parks for part, _ in parts) for stack in stacks}
     of_groups = defaultdict[_Group, float](float)
+    at_first = defaultdict[_Group, float](float)
     rows_of_groups = defaultdict[_Group, float](float)
     for stack, group in groups.items():
         of_groups[group] += parks[stack]
+    for stack, sums_of_stack in sums.every.items():
+        if stack.kind == "block":
+            at_first[group_of(stack.return_pcs), stack.labels] += sums_of_stack.count
     shares, rows = dict[KnownStack, float](), dict[KnownStack, float]()
     for stack, group in groups.items():
-        share = shares[stack] = parks[stack] / of_groups[group] if of_groups[group] else 1.0
+        share = parks[stack] / of_groups[group] if of_groups[group] else 1.0
+        if (before := sums.every.get(stack, _NONE).count) and at_first[group] >= _ENOUGH:
+            share = before / at_first[group]  # turns don't change this one
+        shares[stack] = share
         rows[stack] = sum(
             scale**2 * _beyond_chance(part.get(stack, _NONE), share) for part, scale in parts
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ebpfprof.console.text import duration, percent
-from ebpfprof.profile.evidence import FEW_RELEASES, MAX_UNKNOWN
+from ebpfprof.profile.evidence import FEW_RELEASES, MAX_ERROR, MAX_UNKNOWN
 from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
 ONE_IN_EIGHT: Final = "one wait in eight"
@@ -38,6 +38,11 @@ class Deviation:
             self.count_variance + later.count_variance,
             self.delay_variance + later.delay_variance,
         )
+
+
+def _error(part: float) -> str:
+    """In words: a larger error than tables show says no more than that."""
+    return f"+-{percent(part)}" if part <= MAX_ERROR else f"above {percent(MAX_ERROR)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +139,7 @@ class WaitsCoverage:
             return f"standard error not known, {which}"
         on_count = math.sqrt(deviation.count_variance) / max(deviation.count, 1.0)
         on_delay = math.sqrt(deviation.delay_variance) / max(deviation.delay_ns, 1.0)
-        return (
-            f"+-{percent(on_count)} on counts, +-{percent(on_delay)} on delays (one standard error)"
-        )
+        return f"{_error(on_count)} on counts, {_error(on_delay)} on delays (one standard error)"
 
     def missing(self, kind: str) -> list[str]:
         """In words, what the mutex profile lacks: waits that no release was charged for."""

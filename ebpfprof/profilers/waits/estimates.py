@@ -1,15 +1,18 @@
 """The rows of the profiles of waits, from one wait in eight and from goroutine samples.
 
 Counts are those of one wait in eight, and those of the waits that two goroutine samples saw, which
-it leaves out. So are delays, with three exceptions, for which all of the delay comes from samples:
+it leaves out. Delays of the others are from both, probes and samples, each with the weight of its
+precision. There are three exceptions, for which all of the delay comes from samples:
 
-- Short waits. A trap where a wait begins and one where it ends make it longer. Half of what a trap
-  costs lies between the two clock readings; we subtract it. That is a constant, and what is left is
-  an error: below 20 us it may be more than the wait.
-- Waits of a recording with pauses: probes slow down the program between them, and of a wait that
-  began before a window only the end is seen.
-- Waits of which the probes recorded none: after a burst there may be no window for seconds. Then
-  the count is that of the waits in samples, too.
+- Of a wait that began before a window only the end is seen, so the delay of a stack with many of
+  these is unknown to probes.
+- Of many short waits and a few long ones, perhaps no long one was recorded.
+- After a burst there may be no window for seconds. Then the count is that of the waits in samples,
+  too.
+
+A trap where a wait begins and one where it ends make it longer. Half of what a trap costs lies
+between the two clock readings; we subtract it. That is a constant, and what is left is an error:
+below some microseconds it may be more than the wait.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 from ebpfprof.profilers.waits.alternation import alternation_variances
@@ -49,19 +52,25 @@ StackTest = Callable[[tuple[int, ...]], bool]
 """Tests a stack, by its return addresses."""
 _SHORT_NS: Final = 20_000
 _LONGER_NS: Final = 2000  # by so much, or so, probes make a wait longer on a busy machine
-_LATE_NS: Final = 1_000_000  # samples of a busy machine are that late, or a fifth of it
 _DOUBT: Final = 0.5
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
 _FEW_HITS: Final = 4
 _SURE: Final = 2  # standard errors
-_UNEVEN: Final = (
-    4.0  # the mean of squares, by the square of the mean: twice that of exponential waits
-)
+_DELAYED_NS: Final = 1000  # by so much, or so, traps make a wait longer: on a quiet machine half
+_LATE: Final = 0.1  # of the time: by so much, or so, samples see too little, if they come late
+_LATE_NS: Final = 1_000_000  # as on a busy machine; of waits that are longer it is less
 _LATE_WAKE_NS: Final = 500  # by so much, or so, the trap at the wake makes waits for locks longer
 _MUCH_LESS: Final = 0.7  # of the time: on a busy machine samples see a fifth too little
 _CUT_OFF: Final = 0.1  # of the waits of a stack that end in windows
 _END: Final = "runtime.goexit"
 _NO_WAITS: Final = SampledStack()
+
+
+class _Value(NamedTuple):
+    """An estimate and its variance."""
+
+    value: float
+    variance: float
 
 
 @dataclass(slots=True)
@@ -117,7 +126,7 @@ def _deviation(sums: SampledSums, kind: str, rows: Sequence[StackTotal]) -> Devi
     }
     of_stacks = [
         variance
-        for stack in sums.windowed
+        for stack in {**sums.eighth, **sums.windowed}
         if stack.kind == kind
         for variance in [sums.window_variances(stack)[0]]
         if variance <= of_rows.get((stack.sema, stack.return_pcs, stack.labels, stack.waker), -1.0)
@@ -143,20 +152,20 @@ def _block(
     left = _by_known_locks(waits, stacks)
     found = []
     for stack, estimate in stacks.items():
-        seen = left.pop((stack.sema, stack.return_pcs, stack.labels), _NO_WAITS)
+        seen = left.pop((stack.sema, stack.return_pcs, stack.labels), _NO_WAITS).as_uncertain()
         turns = _bounded_by_samples(alternation.get(stack, 0.0), estimate, seen)
-        if not sums.has_pauses:  # else _correction() does it
+        if not sums.windows:  # else _correction() does it
             turns += _tracked_too_often(estimate, seen)
         estimate = _with_alternation(estimate, turns)
         correction, variance = _correction(sums, stack, estimate, seen)
-        mean_ns = estimate.sampled.delay_ns / max(1.0, estimate.sampled.count)
         estimate = estimate._replace(
             sampled=replace(estimate.sampled, count=correction * estimate.sampled.count),
             count_variance=variance,
         )
-        row = _block_row(sums, stack, estimate, seen, mean_ns, hit_ns)
+        row = _block_row(sums, stack, estimate, seen, hit_ns)
         found.append(BlockEstimate(row, estimate.every, sums.seen(stack), correction))
-    for (sema, return_pcs, labels), seen in left.items():
+    for (sema, return_pcs, labels), sampled in left.items():
+        seen = sampled.as_uncertain()
         if seen.long or seen.hits >= _ENOUGH_HITS:
             stack = KnownStack(0, "block", sema, return_pcs, labels)
             estimate = StackEstimate(StackSums(), StackSums(), 0.0, 0.0)
@@ -192,7 +201,7 @@ def _tracked_too_often(estimate: StackEstimate, seen: SampledStack) -> float:
         return 0.0
     waited_ns, each_ns = seen.ns - seen.long_ns, seen.ns / seen.hits
     error_ns = math.sqrt(seen.variance + each_ns**2 + estimate.delay_variance)
-    if waited_ns + _SURE * error_ns > short.delay_ns or waited_ns > _MUCH_LESS * short.delay_ns:
+    if waited_ns + _SURE * error_ns >= short.delay_ns or waited_ns > _MUCH_LESS * short.delay_ns:
         return 0.0
     return (short.count * (1 - waited_ns / short.delay_ns)) ** 2
 
@@ -215,8 +224,7 @@ def _correction(
     Goroutines run for other reasons, too: the network, preemption. With probes a server may have
     fewer of these runs for a wait. So what windows have is too much by as much as most of the runs
     are not after waits. Samples know the time of all waits, and probes that of one, if it is not
-    short. If that has the smaller error, it is taken; for waits that are not much longer than a
-    sample is late on a busy machine, the middle of both, with half of their difference as an error.
+    short. Both together count.
     """
     short, by_runs = estimate.sampled, estimate.count_variance
     if not sums.windows or short.count <= 0:
@@ -227,18 +235,10 @@ def _correction(
         count = waited_ns / mean_ns
         of_mean = (_LONGER_NS / mean_ns) ** 2 + 2 / max(1.0, sums.seen(stack).parks)
         relative = seen.variance / waited_ns**2 + of_mean
-        if relative < by_runs / short.count**2:
-            variance = relative * count**2
-            if mean_ns < _LATE_NS:
-                count, apart = _middle(count, short.count)
-                variance += apart
-            return count / short.count, variance
+        of_samples = _Value(count, relative * count**2)
+        count, by_runs = _combined(_Value(short.count, by_runs), of_samples)
+        return count / short.count, by_runs
     return 1.0, by_runs
-
-
-def _middle(one: float, other: float) -> tuple[float, float]:
-    """The middle of two estimates, and the variance by which they are apart."""
-    return (one + other) / 2, ((one - other) / 2) ** 2
 
 
 def _block_row(
@@ -246,7 +246,6 @@ def _block_row(
     stack: KnownStack,
     estimate: StackEstimate,
     seen: SampledStack,
-    mean_ns: float,
     hit_ns: float,
 ) -> StackTotal:
     row = row_of(stack, estimate)
@@ -259,25 +258,46 @@ def _block_row(
     row.count += cut_off + seen.long
     within_ns = min(PART_WITHIN * hit_ns * TRACKING_PERIOD * short.probed, short.delay_ns / 2)
     stamped = TRACKING_PERIOD * (short.parks - short.probed)
-    row.delay_variance += within_ns**2 + (_LATE_WAKE_NS * stamped) ** 2 + seen.long_variance
-    is_short = short.probed > 0 and short.delay_ns < _SHORT_NS * short.count
-    is_cut_off = cut_off > _CUT_OFF * count
-    if is_cut_off or ((is_short or sums.has_pauses) and seen.hits >= _ENOUGH_HITS):
-        row.delay_ns = round(estimate.every.delay_ns + seen.ns)
-        row.delay_variance = seen.variance
-        if not is_cut_off and _SHORT_NS < mean_ns < _LATE_NS:  # as in _correction()
-            delay_ns, apart = _middle(seen.ns, count * mean_ns + seen.long_ns)
-            row.delay_ns = round(estimate.every.delay_ns + delay_ns)
-            row.delay_variance += apart
+    whole = count / short.count if short.count > 0 else 1.0
+    by_probes = _Value(
+        whole * (short.delay_ns - within_ns),
+        row.delay_variance
+        + (_DELAYED_NS * TRACKING_PERIOD * short.probed) ** 2
+        + (_LATE_WAKE_NS * stamped) ** 2,
+    )
+    short_ns = seen.ns - seen.long_ns
+    late_ns = _LATE * short_ns / max(1.0, short.delay_ns / max(short.count, 1.0) / _LATE_NS)
+    by_samples = _Value(short_ns, seen.variance - seen.long_variance + late_ns**2)
+    if cut_off > _CUT_OFF * count or _is_tail_missing(by_probes.value, seen):
+        delay = by_samples
     else:
-        whole = count / short.count if short.count > 0 else 1.0
-        delay_ns = whole * (short.delay_ns - within_ns)
-        if not is_short:
-            more_ns = _missing_tail(delay_ns, estimate.delay_variance, short, seen)
-            delay_ns += max(0.0, more_ns)
-            row.delay_variance += more_ns**2
-        row.delay_ns = round(estimate.every.delay_ns + delay_ns + seen.long_ns)
+        delay = _combined(by_probes, by_samples) if seen.ended > seen.long else by_probes
+    row.delay_ns = round(estimate.every.delay_ns + delay.value + seen.long_ns)
+    row.delay_variance = delay.variance + seen.long_variance
     return row
+
+
+def _combined(one: _Value, other: _Value) -> _Value:
+    """Both together, each with the weight of its precision.
+
+    Where they are further apart than their errors explain, something else is wrong with one of
+    them, and both errors are widened by as much (DerSimonian and Laird's estimate).
+    """
+    apart = (one.value - other.value) ** 2
+    between = max(0.0, (apart - one.variance - other.variance) / 2)
+    weights = [each.variance + between for each in (other, one)]  # the precision is the inverse
+    if not (total := sum(weights)):
+        return one
+    value = (one.value * weights[0] + other.value * weights[1]) / total
+    return _Value(value, weights[0] * weights[1] / total)
+
+
+def _is_better(one: _Value, other: _Value) -> bool:
+    """Whether the error is a smaller part of the value.
+
+    The smaller error in ns would be that of the smaller value, which may be too small.
+    """
+    return one.value > 0 and one.variance * other.value**2 < other.variance * one.value**2
 
 
 def _lengths(estimate: StackEstimate, parks: StackSums, seen: SampledStack) -> WaitHistogram:
@@ -294,27 +314,17 @@ def _lengths(estimate: StackEstimate, parks: StackSums, seen: SampledStack) -> W
     return estimate.every.lengths + short + seen.lengths
 
 
-def _missing_tail(delay_ns: float, variance: float, short: StackSums, seen: SampledStack) -> float:
-    """By how much delays are probably longer than tracked waits show, in ns; negative: an error.
+def _is_tail_missing(delay_ns: float, seen: SampledStack) -> bool:
+    """Whether samples saw so many more waits than their delay makes expect that it is not chance.
 
     Some waits of milliseconds among many of microseconds have much of the delay. If none of these
-    was tracked, the tracked ones look alike, and their variance is too small. Samples see them. If
-    they saw so much more time that it is not chance, the middle of both is taken. If it may be
-    chance, of a few samples, and tracked waits differ much, what samples saw is within the error.
+    was tracked, the tracked ones look alike, and their variance is too small. Samples see them.
     Samples that see less say nothing: on a busy machine they come late.
     """
-    apart_ns = seen.ns - seen.long_ns - delay_ns
-    if apart_ns <= 0 or seen.ended <= seen.long:
-        return 0.0
-    each_ns = seen.ns / max(1, seen.hits)
-    of_samples = max(0.0, seen.variance - seen.long_variance) + each_ns**2
-    has_hits = seen.ended - seen.long >= _FEW_HITS
-    if has_hits and apart_ns > _SURE * math.sqrt(variance + of_samples):
-        return apart_ns / 2
-    if seen.hits >= _ENOUGH_HITS:
-        return 0.0
-    mean_squares = short.squares * short.parks / max(1.0, short.delay_ns / TRACKING_PERIOD) ** 2
-    return -apart_ns if mean_squares > _UNEVEN else 0.0
+    if seen.ns <= 0:
+        return False
+    expected = seen.hits * delay_ns / seen.ns
+    return seen.ended - seen.long > expected + _SURE * math.sqrt(expected) + 1
 
 
 def _runnable(block: BlockEstimate) -> StackTotal | None:
@@ -347,11 +357,17 @@ def _unprobed_row(stack: KnownStack, estimate: StackEstimate, seen: SampledStack
     row.lengths = _lengths(estimate, StackSums(), seen)
     count = max(before.count, seen.ended, seen.long)
     row.count = every.count + count
-    row.count_variance = max((count - seen.long) ** 2, estimate.count_variance)
+    short = count - seen.long
+    row.count_variance = max((count if short >= seen.long else short) ** 2, estimate.count_variance)
+    if every.delay_ns > 0:  # as many as fit into the time that samples saw
+        fit = (seen.ns - seen.long_ns) * every.count / every.delay_ns
+        row.count_variance += max(0.0, fit - count) ** 2
     of_samples, is_known = seen.variance, seen.hits >= _ENOUGH_HITS
     if not is_known:  # of few, the variance is not known either: one hit more or less
         of_samples += (seen.ns / max(1, seen.hits)) ** 2
-    is_better = of_samples < estimate.delay_variance or not estimate.delay_variance
+    is_better = not estimate.delay_variance or _is_better(
+        _Value(seen.ns, of_samples), _Value(before.delay_ns, estimate.delay_variance)
+    )
     if is_known or (seen.ns > 0 and is_better):
         row.delay_ns, row.delay_variance = round(every.delay_ns + seen.ns), of_samples
     else:

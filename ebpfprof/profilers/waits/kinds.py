@@ -113,6 +113,7 @@ BLOCK = ProfileKind(
     sampling=_block_sampling,
     coverage=_COVERAGE,
     is_agent_default=True,
+    has_lengths=True,
 )
 MUTEX = ProfileKind(
     name="mutex",

@@ -11,6 +11,7 @@ so the time until it runs again is not in it. As in Go's own profile a wait coun
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _NOT_WAITING: Final = frozenset(STATES.values())
 _NONE: Final = 0, 0, 0, 0, 0, 0.0
+_OF_95: Final = 1.96  # standard errors of an interval of 95 %
 
 StackKey = tuple[int, tuple[int, ...], tuple[Label, ...]]
 """The semaphore (0: none), the return addresses from the park on, the labels."""
@@ -60,6 +62,20 @@ class SampledStack:
         self.long += more.long
         self.variance += more.variance
         self.lengths += more.lengths
+
+    def as_uncertain(self) -> SampledStack:
+        """The same, with a variance that allows for few hits.
+
+        As many hits as `ns` and its variance correspond to are a count of rare events. Such a count
+        has an interval of 95 % that is wider than its own root shows (Wilson's).
+        """
+        if self.ns <= 0:
+            return self
+        variance = max(self.variance, (self.ns / max(1, self.hits)) ** 2)
+        unit = variance / self.ns
+        count = self.ns / unit
+        deviation = _OF_95 / 2 + math.sqrt(count + (_OF_95 / 2) ** 2)
+        return replace(self, variance=(unit * deviation) ** 2)
 
     @property
     def long_variance(self) -> float:

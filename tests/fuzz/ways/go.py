@@ -27,6 +27,7 @@ from symbolizer.codeanalysis.tracked_waits import tracked_wait_sites
 from symbolizer.elf.relocations import RelocatedWords
 from symbolizer.go.version_scan import find_build_version
 from symbolizer.locks.names import Caller, LockNames
+from symbolizer.locks.variable_types import VariableTypes
 from symbolizer.unwind.go import GoUnwind
 from symbolizer.x86.disasm import decode, reachable, successors
 from tests.fuzz.driver import Parser
@@ -332,6 +333,15 @@ _LOCK_QUESTIONS: Final = tuple(
 def ask_locks(data: bytes) -> None:
     binary = GoBinary.open(open_elf(data))
     names = LockNames(binary)
+    variables = VariableTypes(binary.elf)
+    offset = variables.type_of("main.global", GLOBAL)
+    for _ in range(4):
+        known = variables.at(offset)
+        if known is None:
+            break
+        assert known.size >= 0
+        assert variables.runtime_type(offset) >= 0
+        offset = known.element or known.target or (known.fields[-1][2] if known.fields else 0)
     for address in (GLOBAL, GLOBAL + 40, GLOBAL + 9):
         assert isinstance(names.variable(address), str | None)
     # One question an input: each reads the same tables, most of the time all of them.
@@ -431,7 +441,12 @@ GO = (
     Parser(
         "lock-names",
         (
-            *("symbolizer.dwarf.entries", "symbolizer.locks.types", "symbolizer.locks.names"),
+            *(
+                "symbolizer.dwarf.entries",
+                "symbolizer.locks.types",
+                "symbolizer.locks.variable_types",
+                "symbolizer.locks.names",
+            ),
             *("symbolizer.locks.variables", "symbolizer.dwarf.units", "symbolizer.dwarf.abbrevs"),
         ),
         ask_locks,

@@ -1,7 +1,8 @@
 // Lengths has goroutines that wait for as long as a known distribution says, and logs how long each
 // wait was: from just before the receive to just before the send that ends it.
 //
-// Protocol: it prints "ready PID". To each line "go" it does its waits and answers "done"; to "log"
+// Protocol: it prints "ready PID". To each line "go" it does its waits and answers "done", to
+// "go SHAPE WAITS" this number of waits of another shape; to "log"
 // it prints a line of JSON, the lengths of all waits so far in nanoseconds; to "trace FILE" it
 // begins an execution trace and answers "begun", to "end" it ends that and answers "ended". It ends
 // when its input closes.
@@ -15,6 +16,7 @@ import (
 	"math/rand"
 	"os"
 	"runtime/trace"
+	"strconv"
 	"sync"
 	"time"
 
@@ -39,6 +41,8 @@ var shapes = map[string]shape{
 		length := float64(short) * math.Pow(1-random.Float64(), -1/1.2)
 		return time.Duration(math.Min(length, float64(300*time.Millisecond)))
 	},
+	"short": func(int, *rand.Rand) time.Duration { return short },
+	"long":  func(int, *rand.Rand) time.Duration { return 1000 * short },
 	// One of ten thousand is a thousand times as long.
 	"rare": func(number int, _ *rand.Rand) time.Duration {
 		if number%10000 == 5000 {
@@ -53,7 +57,6 @@ func main() {
 	pairs := flag.Int("pairs", 20, "goroutines that wait, each for one of its own")
 	count := flag.Int("waits", 20000, "waits of all of them")
 	flag.Parse()
-	chosen := shapes[*name]
 	var mu sync.Mutex
 	var lengths []int64
 	harness.Ready()
@@ -73,20 +76,26 @@ func main() {
 			fmt.Println("ended")
 			continue
 		}
+		chosen, count := shapes[*name], *count
+		if words := harness.Words(); len(words) > 1 {
+			waits, err := strconv.Atoi(words[2])
+			harness.Check(err)
+			chosen, count = shapes[words[1]], waits
+		}
 		var done sync.WaitGroup
 		done.Add(*pairs)
 		for pair := 0; pair < *pairs; pair++ {
 			first, random := pair, rand.New(rand.NewSource(round*int64(*pairs)+int64(pair)))
 			go func() {
-				own := make([]int64, 0, *count / *pairs)
+				own := make([]int64, 0, count / *pairs)
 				ticks := make(chan time.Time)
 				go func() {
-					for number := first; number < *count; number += *pairs {
+					for number := first; number < count; number += *pairs {
 						time.Sleep(chosen(number, random))
 						ticks <- time.Now()
 					}
 				}()
-				for number := first; number < *count; number += *pairs {
+				for number := first; number < count; number += *pairs {
 					own = append(own, wait(ticks))
 				}
 				mu.Lock()

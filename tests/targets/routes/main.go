@@ -3,9 +3,12 @@
 //
 // Protocol: it prints "ready PID" and then obeys the lines that it reads:
 //
-//	go N MS     sends N requests to each route, which wait for at least MS milliseconds; prints
-//	            "done" and a line of JSON with a record for each route: how often it waited, for
-//	            how many nanoseconds until its waker ran, and until it went on
+//	go N MS     sends N requests to each route, which wait for at least MS milliseconds, one wait in
+//	            twenty for four times as long; prints "done" and a line of JSON with a record for
+//	            each route: how often it waited, for how many nanoseconds until its waker ran, and
+//	            until it went on
+//	lengths     prints a line of JSON with the lengths of the waits of each route, in nanoseconds
+//	            until its waker ran
 //	write FILE  writes Go's own block profile; prints "written"
 //
 // It ends when its input closes.
@@ -28,6 +31,17 @@ import (
 
 type record struct {
 	count, wokenNs, waitedNs atomic.Int64
+
+	lock    sync.Mutex
+	lengths []int64
+}
+
+func (r *record) add(wokenNs, waitedNs int64) {
+	r.wokenNs.Add(wokenNs)
+	r.waitedNs.Add(waitedNs)
+	r.lock.Lock()
+	r.lengths = append(r.lengths, wokenNs)
+	r.lock.Unlock()
 }
 
 // By the number of the route.
@@ -44,16 +58,18 @@ type pause struct {
 //go:noinline
 func wait(route int) {
 	p := &pause{done: make(chan struct{})}
+	r := &records[route]
+	length := least + time.Duration(route)*time.Millisecond
+	if r.count.Add(1)%20 == 0 {
+		length *= 4
+	}
 	start := time.Now()
-	time.AfterFunc(least+time.Duration(route)*time.Millisecond, func() {
+	time.AfterFunc(length, func() {
 		p.woken = time.Now()
 		close(p.done)
 	})
 	<-p.done
-	r := &records[route]
-	r.waitedNs.Add(int64(time.Since(start)))
-	r.wokenNs.Add(int64(p.woken.Sub(start)))
-	r.count.Add(1)
+	r.add(int64(p.woken.Sub(start)), int64(time.Since(start)))
 }
 
 //go:noinline
@@ -102,6 +118,14 @@ func report() {
 	harness.Say(json.Marshal(values))
 }
 
+func reportLengths() {
+	var values [20][]int64
+	for i := range records {
+		values[i] = records[i].lengths
+	}
+	harness.Say(json.Marshal(values))
+}
+
 func main() {
 	runtime.SetBlockProfileRate(1)
 	mux := http.NewServeMux()
@@ -120,6 +144,8 @@ func main() {
 			sendAll(url, harness.Number(words[1]))
 			fmt.Println("done")
 			report()
+		case "lengths":
+			reportLengths()
 		case "write":
 			ownprofile.Write("block", words[1])
 			fmt.Println("written")

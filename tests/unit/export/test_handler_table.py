@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ebpfprof.export import json_profile
 from ebpfprof.export.tables import handlers, report
 from ebpfprof.export.tables.handlers import OUTSIDE, handler_sums
+from ebpfprof.profile.evidence import UNKNOWN_RELEASE
 from ebpfprof.profile.handlers import HANDLER
 from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample
 from ebpfprof.profile.operations import STATE
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.registry import kind_named
 
 MS = 1_000_000
@@ -112,6 +117,89 @@ def test_estimates_have_errors() -> None:
         "Delay Error Share Count Handler",
         f"100 ms +-10% 100.0% 1 {CHECKOUT}",
     ]
+
+
+def test_quantiles_of_a_handler_are_those_of_the_waits_of_all_its_stacks() -> None:
+    """Nine waits of ten are in one stack, the long ones in another."""
+    short = replace(
+        sample(CHECKOUT, LOCK, "main.pay", ms=180, count=180), lengths=WaitHistogram.of([MS] * 180)
+    )
+    long = replace(
+        sample(CHECKOUT, RECEIVE, "main.wait", ms=16_000, count=20),
+        lengths=WaitHistogram.of([800 * MS] * 20),
+    )
+    shown = profile(short, long, sample("main.list", RECEIVE, "main.list", ms=30, count=3))
+    assert table(shown)[:4] == [
+        "Delay Share Count p50 p99 Max Handler",
+        "16.2 s 99.8% 200 1.0 ms 770 ms 770 ms main.(*Shop).checkout",
+        "channels 99 %, locks 1.1 %",
+        "30.0 ms 0.2% 3 - - - main.list",
+    ]
+    narrow = handlers.render(shown, width=60, color=False).splitlines()[0].split()
+    assert narrow == ["Delay", "Share", "Count", "p99", "Handler"]
+    found = json_profile.document(shown)["handlers"]
+    assert [row["name"] for row in found] == [CHECKOUT, "main.list"]
+    assert found[0]["count"] == 200
+    assert found[0]["parts"] == {"channels": 16_000 * MS, "locks": 180 * MS}
+    ns, least_ns, most_ns = found[0]["quantiles"]["p99"]
+    assert least_ns <= 800 * MS <= most_ns <= 1.12 * ns
+    assert "quantiles" not in found[1]
+
+
+def test_profiles_without_handlers_have_none_in_json() -> None:
+    assert "handlers" not in json_profile.document(profile(sample("", LOCK, "main.f", ms=1)))
+
+
+def releases(unknown_ms: int, *others: Sample) -> Profile:
+    """A mutex profile; of this time of waiting, nobody knows which release ended it."""
+    unknown = Sample((UNKNOWN_RELEASE,), (0, unknown_ms * MS))
+    return profile(*others, unknown, kind="mutex")
+
+
+def test_releases_that_were_not_recorded_are_not_outside_of_handlers() -> None:
+    shown = releases(4, sample(CHECKOUT, "sync.(*Mutex).Unlock", "main.pay", ms=96, count=8))
+    assert table(shown)[1::2] == [
+        "96.0 ms 96.0% 8 main.(*Shop).checkout",
+        "4.00 ms 4.0% - (releases not recorded)",
+    ]
+    known, unknown = json_profile.document(shown)["handlers"]
+    assert (known["count"], unknown["count"]) == (8, None)
+
+
+def test_few_recorded_releases_say_nothing_of_handlers() -> None:
+    shown = releases(50, sample(CHECKOUT, "sync.(*Mutex).Unlock", "main.pay", ms=50, count=8))
+    (line,) = table(shown)
+    assert line.startswith("100 ms of waiting for locks. Few releases of locks were recorded")
+
+
+SERVER = ("net/http.(*response).finishRequest", "net/http.(*conn).serve")
+END_OF_REQUEST = ("sync.(*Cond).Wait", "net/http.(*connReader).abortPendingRead", *SERVER)
+
+
+def test_requests_are_counted_by_the_wait_that_ends_each() -> None:
+    lock = ("sync.(*Mutex).Lock", "net/http.(*connReader).lock", *END_OF_REQUEST[1:])
+    shown = profile(
+        sample(CHECKOUT, LOCK, "main.pay", ms=50, count=900),
+        sample("", *END_OF_REQUEST, ms=3, count=741),
+        sample("", *lock, ms=1, count=5),
+    )
+    assert table(replace(shown, duration_ns=3 * 10**9))[-1] == (
+        "HTTP/1 requests of all handlers: at least 247 a second."
+    )
+    assert json_profile.document(shown)["requests"] == [741, 0.0]
+
+
+def test_samples_of_goroutines_count_no_requests() -> None:
+    wall = profile(sample("", *END_OF_REQUEST, ms=3, count=741), kind="wall")
+    assert "requests" not in json_profile.document(wall)
+
+
+def test_requests_of_an_estimate_have_as_many_digits_as_are_known() -> None:
+    ends = replace(sample("", *END_OF_REQUEST, ms=3, count=741), count_variance=100.0**2)
+    shown = replace(profile(ends, sample(CHECKOUT, LOCK, "main.pay", ms=50)), duration_ns=3 * 10**9)
+    assert table(shown)[-1].endswith("at least 250 a second.")
+    unknown = replace(ends, count_variance=600.0**2)
+    assert "requests" not in table(replace(shown, samples=(unknown, shown.samples[1])))[-1]
 
 
 def test_idle_waits_are_left_out() -> None:

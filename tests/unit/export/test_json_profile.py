@@ -9,6 +9,7 @@ from ebpfprof.profile import idle
 from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample
 from ebpfprof.profile.wait_histogram import WaitHistogram
+from ebpfprof.profile.wait_slices import WaitSlices
 from ebpfprof.profilers.cpu.kind import CPU
 from tests.unit.export.small_profile import LOCK, MAIN, RECEIVE, SMALL, UNKNOWN, WORK
 
@@ -94,6 +95,26 @@ def test_lengths_of_waits_are_written_where_they_are_known() -> None:
     short, long = [100.0, 96.0, 104.0], [992.0, 960.0, 1024.0]
     assert found["quantiles"] == [{"p50": short, "p99": short, "max": long}, {}]
     assert not {"lengths", "quantiles"} & written(SMALL).keys()
+
+
+def test_samples_by_time_are_written_where_they_were_kept_apart() -> None:
+    stacks = SMALL.samples[0].locations, SMALL.samples[1].locations
+    slices = WaitSlices()
+    for index, ns in enumerate((1_000, 50_000_000)):
+        lengths = WaitHistogram.of([ns, ns])
+        part = Sample(stacks[index], (3, 3 * ns), lengths=lengths)
+        slices.add(replace(SMALL, samples=(part,)), 100.0 + index, 101.0 + index)
+    samples = [
+        Sample(stack, (3, 3 * ns), lengths=WaitHistogram.of([ns, ns]))
+        for stack, ns in zip(stacks, (1_000, 50_000_000), strict=True)
+    ]
+    found = written(replace(SMALL, samples=tuple(samples), slices=slices))["slices"]
+    assert found["times"] == [[100.0, 101.0], [101.0, 102.0]]
+    (short, long) = found["cells"]
+    assert (short[:3], short[4:7]) == ([0, 960, 2], [0, -1, 1])
+    assert short[3] + short[7] == 3_000
+    assert (long[:3], long[4:7]) == ([1, 46_137_344, 2], [1, -1, 1])
+    assert "slices" not in written(SMALL)
 
 
 def test_where_waits_of_unknown_length_may_be_longer_a_quantile_has_no_upper_limit() -> None:

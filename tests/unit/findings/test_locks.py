@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ebpfprof.findings import locks
+from ebpfprof.profile.goroutines import DumpedGoroutine, HttpRequest
 from ebpfprof.profile.waiting_for import LockState
 from tests.unit.findings.evidence import (
     HANDLER,
@@ -41,6 +42,26 @@ def test_a_lock_that_takes_most_of_the_time_is_named_with_what_its_holder_waits_
     assert finding.lines[1:] == (
         f"Held by main.(*PriceCache).refill (pricecache.go:86), which waits for {PEER}.",
     )
+
+
+def test_the_routes_of_requests_that_wait_are_named() -> None:
+    def waiting(goid: int, pattern: str) -> DumpedGoroutine:
+        return replace(
+            goroutine(goid, "sync.Mutex.Lock", *LOCK, GET, *HANDLER, waits_for=for_lock(MUTEX)),
+            request=HttpRequest("GET", f"/{goid}", pattern) if pattern else None,
+        )
+
+    def lines_of(*patterns: str) -> tuple[str, ...]:
+        goroutines = (waiting(number, pattern) for number, pattern in enumerate(patterns, 1))
+        wall = waits("sync.Mutex.Lock", *LOCK, GET, *HANDLER, mean=3)
+        (finding,) = locks.find(evidence(wall, dumps=[dump(*goroutines)] * 5))
+        return finding.lines[1:]
+
+    assert lines_of("GET /seats/{id}", "/all", "GET /seats/{id}", "") == (
+        "Requests that wait: GET /seats/{id} (67 %), GET /all (33 %).",
+    )
+    assert lines_of("", "") == ()
+    assert lines_of(*map(str, range(1, 12))) == ()
 
 
 def test_the_time_of_a_hold_is_divided_by_what_the_holder_does() -> None:

@@ -16,9 +16,9 @@ from tests.tools.rooms import ROOT, Graph, circles, graph, imports, levels, room
 ROOMS = {
     "__main__": "commands console system",
     "commands": "agent server top continuous tracing observing recording ring profilers.heap "
-    "profilers findings goruntime.waits goruntime.goroutines goruntime.heap goruntime discovery "
-    "process kernel export profilers.registry overhead privileges timeline profile settings "
-    "console system",
+    "profilers findings goruntime.references goruntime.waits goruntime.goroutines goruntime.heap "
+    "goruntime discovery process kernel export profilers.registry overhead privileges timeline "
+    "profile settings console system",
     "agent": "server continuous ring discovery kernel findings export profilers.registry profile "
     "settings console system",
     "server": "observing continuous profilers.goroutines profilers.heap goruntime.waits "
@@ -31,8 +31,8 @@ ROOMS = {
     "observing": "recording profilers.heap profilers goruntime.waits goruntime.goroutines "
     "goruntime.heap goruntime process kernel findings profile system",
     "recording": "profilers.waits profilers.goroutines profilers.heap profilers.cpu profilers "
-    "profilers.registry goruntime.samples goruntime.goroutines goruntime overhead process kernel "
-    "privileges profile console system",
+    "profilers.registry goruntime.samples goruntime.waits goruntime.goroutines goruntime overhead "
+    "process kernel privileges profile console system",
     "ring": "profilers.waits profilers.heap profilers export profilers.registry overhead profile "
     "console system",
     "profilers.waits": "profilers profilers.registry goruntime.samples goruntime.waits "
@@ -48,6 +48,7 @@ ROOMS = {
     "goruntime.samples": "goruntime.waits goruntime.goroutines goruntime process kernel profile "
     "system",
     "goruntime.waits": "goruntime.goroutines goruntime.heap goruntime process profile",
+    "goruntime.references": "goruntime.goroutines goruntime.heap goruntime process profile",
     "goruntime.goroutines": "goruntime process profile",
     "goruntime.heap": "goruntime process profile console",
     "goruntime": "process profile console",

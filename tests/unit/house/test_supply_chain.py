@@ -146,18 +146,18 @@ def _site_packages() -> str:
 
 
 def licences(name: str) -> set[str]:
-    """SPDX identifiers of a package's licences, as its metadata tells them."""
+    """SPDX identifiers of a package's licences, as its metadata says."""
     read: Any = metadata.metadata(name)  # an email.message.Message
     expression = read.get("License-Expression")
     if expression:
         return set(re.findall(r"[\w.+-]+", expression)) - {"AND", "OR", "WITH"}
     prefix = "License :: "
     reported = [each for each in read.get_all("Classifier", []) if each.startswith(prefix)]
-    names = {each.rsplit(" :: ", 1)[1] for each in reported} - {"OSI Approved"}
+    names = {each.rsplit(" :: ", 1)[1] for each in reported} - {"OSI Approved", "DFSG approved"}
     if names:
         return {CLASSIFIERS.get(each, each) for each in names}
-    told_freely = read.get("License", "none told")
-    return {CLASSIFIERS.get(told_freely, told_freely)}
+    free_text = read.get("License", "unknown")
+    return {CLASSIFIERS.get(free_text, free_text)}
 
 
 @pytest.mark.machine

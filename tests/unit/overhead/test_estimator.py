@@ -16,4 +16,4 @@ def test_few_windows_widen_an_interval_as_students_distribution_does(freedom: in
     windows = freedom + 1
     of_few = windows / freedom
     expected = of_few * (STUDENT[freedom] / NORMAL) ** 2
-    assert (of_differences(windows) / expected) ** 0.5 == pytest.approx(1, abs=0.1)
+    assert (of_differences(windows) / expected) ** 0.5 == pytest.approx(1, abs=0.02)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ebpfprof.profile.behaviour import IdleBehaviour
+from ebpfprof.profile.evidence import UNKNOWN_RELEASE
 from ebpfprof.profile.model import (
     Frame,
     Label,
@@ -410,3 +411,11 @@ def test_rows_by_handler_are_those_of_a_handler_and_an_operation() -> None:
         ("chan receive", "main.a", S),
         ("Mutex.Lock", "(outside of handlers)", S // 2),
     ]
+
+
+def test_releases_that_were_not_recorded_have_a_row_of_their_own_beside_handlers() -> None:
+    unknown = Sample((UNKNOWN_RELEASE,), (0, S))
+    profile = MUTEX.make_profile([unknown], [MAIN], time_ns=1, duration_ns=1)
+    reading = TopTable("mutex", by_handler=True).read([Snapshot(7, S, profile)])
+    (row,) = shown(reading).rows
+    assert (row.key.name, row.is_unknown) == ("(releases not recorded)", True)

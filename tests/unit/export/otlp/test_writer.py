@@ -8,6 +8,7 @@ from ebpfprof.export import otlp
 from ebpfprof.export.otlp.schema import message_class
 from ebpfprof.export.proto_messages import ProtoMessage
 from ebpfprof.profile.model import Frame, Label, Location, Mapping, Profile, Sample
+from ebpfprof.profile.wait_histogram import SCALE, WaitHistogram
 from tests.unit.export.small_profile import LIBC, MAIN, SMALL, UNKNOWN, WORK, field, numbers, packed
 from tests.unit.varints import varint
 
@@ -152,3 +153,24 @@ def test_frames_say_what_they_are_if_that_is_sure() -> None:
         found.append([(texts[a.key_strindex], a.value.string_value) for a in attributes])
     name = "profile.frame.type"
     assert found == [[(name, b"kernel")], [], [(name, b"go")]]
+
+
+def test_lengths_of_waits_are_attributes_of_samples_where_files_have_them_as_labels() -> None:
+    lengths = WaitHistogram.of([100, 100, 5000])
+    profile = replace(SMALL, samples=(Sample((WORK,), (3, 5200), lengths=lengths),))
+    (plain,) = request_of(profile).resource_profiles[0].scope_profiles[0].profiles[0].samples
+    assert not plain.attribute_indices
+    request = request_of(replace(profile, has_length_labels=True))
+    tables = request.dictionary
+    counts, delays = (
+        {
+            tables.attribute_table[sample.attribute_indices[0]].value.int_value: sample.values[0]
+            for sample in each.samples
+        }
+        for each in request.resource_profiles[0].scope_profiles[0].profiles
+    )
+    assert counts == {int(SCALE.middle_ns(b)): n for b, n in lengths.rows()}
+    assert sum(delays.values()) == 5200
+    (attribute,) = (each for each in tables.attribute_table if each.value.int_value > 1000)
+    assert tables.string_table[attribute.key_strindex] == b"wait"
+    assert tables.string_table[attribute.unit_strindex] == b"nanoseconds"

@@ -47,6 +47,17 @@ def test_a_goroutine_that_was_tracked_at_one_stack_alone_has_no_turns() -> None:
     assert eighth({A: tracked(100, 100**2), OTHER: tracked(50, 50**2)}) == {A: 0, OTHER: 0}
 
 
+@pytest.mark.parametrize(("waits", "error"), [(30, 400.0), (9, 0.0)])
+def test_turns_that_hide_a_stack_show_in_the_time_when_every_wait_was_recorded(
+    waits: int, error: float
+) -> None:
+    """Then A and B had as many waits. Now A was tracked 100 times, and B never."""
+    sums = SampledSums()
+    sums.add_every({A: StackSums(waits, waits), B: StackSums(waits, waits)})
+    sums.add_eighth({A: tracked(100, 100**2)})
+    assert math.sqrt(alternation_variances(sums, begun_with)[A]) == pytest.approx(error, rel=0.02)
+
+
 def test_waits_that_were_never_in_a_row_add_nothing() -> None:
     assert eighth({A: tracked(100, 100), B: tracked(50, 50)}) == {A: 0, B: 0}
 

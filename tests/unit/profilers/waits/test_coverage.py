@@ -72,6 +72,20 @@ def test_the_error_is_a_part_of_the_totals() -> None:
     assert coverage.error("wakers") == ""
 
 
+@pytest.mark.parametrize(
+    ("variances", "words"),
+    [
+        ((30**2, 501**2), "+-15 % on counts, above 50 % on delays"),
+        ((101**2, 500**2), "above 50 % on counts, +-50 % on delays"),
+    ],
+)
+def test_an_error_that_tables_don_t_show_is_no_number(
+    variances: tuple[int, int], words: str
+) -> None:
+    found = of(Deviation(200, 1000, *variances)).error("block")
+    assert found == f"{words} (one standard error)"
+
+
 def test_of_a_single_window_no_error_is_known() -> None:
     coverage = of(Deviation(200, 1000, 30**2, 70**2), windows=1)
     assert not coverage.knows_errors

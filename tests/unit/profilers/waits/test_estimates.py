@@ -24,6 +24,8 @@ PCS, OTHER_PCS, LOCK_PCS, RUNTIME_PCS = (8, 9), (11, 9), (20, 21), (99,)
 A, B, LOCK = (KnownStack(0, "block", 0, pcs, ()) for pcs in (PCS, OTHER_PCS, LOCK_PCS))
 RELEASE = KnownStack(0, "mutex", 0, (30,), ())
 ANNA = (Label("user", "anna"),)
+CHANCE = 56 * 102
+"""The variance of the count that 100 tracked waits stand for: two more make it that of few, too."""
 
 
 def tracked(waits: int, mean_ns: int, *, probed: bool = True, unknown: int = 0) -> StackSums:
@@ -93,8 +95,8 @@ def test_nothing_was_recorded() -> None:
 def test_of_long_enough_waits_counts_and_delays_are_those_of_one_in_eight() -> None:
     row = block_row(eighth({A: tracked(100, MS)}))
     assert (row.count, row.delay_ns) == (800, 800 * MS)
-    assert row.count_variance == 56 * 100
-    assert row.delay_variance == 56 * 100 * MS**2
+    assert row.count_variance == CHANCE
+    assert row.delay_variance == pytest.approx(CHANCE * MS**2, rel=0.001)
 
 
 def test_a_wait_that_two_samples_saw_is_added_once() -> None:
@@ -105,7 +107,11 @@ def test_a_wait_that_two_samples_saw_is_added_once() -> None:
     row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen})
     assert row.count == 800 + 20
     assert row.delay_ns == 800 * MS + 800 * MS
-    assert row.delay_variance == 56 * 100 * MS**2 + 9.0 * MS**2 * 20 / 30
+    long_alone = replace(seen, ns=800 * MS, ended=20)
+    row = block_row(eighth({A: tracked(100, MS)}), {key(A): long_alone})
+    assert row.delay_ns == 800 * MS + 800 * MS
+    of_long = long_alone.as_uncertain().variance
+    assert row.delay_variance == pytest.approx(CHANCE * MS**2 + of_long, rel=0.001)
 
 
 def test_lengths_are_those_of_tracked_waits_and_of_those_that_samples_saw() -> None:
@@ -147,27 +153,41 @@ def test_time_in_the_run_queue_has_no_lengths_of_waits() -> None:
     assert not queued.lengths
 
 
-@pytest.mark.parametrize(
-    ("seen_ms", "hits", "delay_ms"),
-    [(900, 9, 800), (2400, 24, 1600), (2400, 3, 800)],
-)
-def test_time_that_probes_lack_is_not_chance_if_samples_saw_much_more(
-    seen_ms: int, hits: int, delay_ms: int
-) -> None:
-    """Of 800 waits of 1 ms, those of 100 ms may not have been tracked: the middle of both."""
-    seen = SampledStack(seen_ms * MS, hits, hits, variance=hits * (100.0 * MS) ** 2)
+@pytest.mark.parametrize("mean_ns", [MS, 10 * US])
+def test_time_that_probes_lack_is_that_of_samples_if_they_saw_much_more(mean_ns: int) -> None:
+    """Of 800 waits of 1 ms or 10 us, those of 100 ms may not have been tracked."""
+    seen = SampledStack(2400 * mean_ns, 24, 24, variance=24 * (100.0 * mean_ns) ** 2)
+    row = block_row(eighth({A: tracked(100, mean_ns)}), {key(A): seen})
+    assert (row.count, row.delay_ns) == (800, 2400 * mean_ns)
+    assert row.delay_variance == pytest.approx(seen.as_uncertain().variance + (0.1 * seen.ns) ** 2)
+
+
+def test_delays_are_from_probes_and_samples_with_the_weights_of_their_precision() -> None:
+    by_probes = block_row(eighth({A: tracked(100, MS)}))
+    seen = SampledStack(900.0 * MS, 90, 90, variance=CHANCE * MS**2)
+    variance = seen.as_uncertain().variance + (0.1 * 900 * MS) ** 2  # samples may come late
     row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen})
-    assert (row.count, row.delay_ns) == (800, delay_ms * MS)
-    assert row.delay_variance == 56 * 100 * MS**2 + ((delay_ms - 800.0) * MS) ** 2
+    precisions = 1 / by_probes.delay_variance, 1 / variance
+    assert row.delay_variance == pytest.approx(1 / sum(precisions))
+    expected = 800 * MS * precisions[0] + 900 * MS * precisions[1]
+    assert row.delay_ns == pytest.approx(expected / sum(precisions))
 
 
-def test_a_tail_that_may_be_chance_is_in_the_error_if_waits_differ_much() -> None:
-    """Of 100 tracked waits, one had half of the delay."""
-    uneven = replace(tracked(100, MS), squares=50 * (10.0 * MS) ** 2)
-    seen = SampledStack(900 * MS, 9, 9, variance=9 * (100.0 * MS) ** 2)
-    row = block_row(eighth({A: uneven}), {key(A): seen})
-    assert row.delay_ns == 800 * MS
-    assert row.delay_variance == 56 * 50 * (10.0 * MS) ** 2 + (100.0 * MS) ** 2
+@pytest.mark.parametrize(("seen_ms", "hits"), [(600, 120), (1600, 8), (2400, 3)])
+def test_intervals_have_both_where_probes_and_samples_do_not_agree(seen_ms: int, hits: int) -> None:
+    """Samples of a busy machine come late, and of few hits it may be chance."""
+    seen = SampledStack(seen_ms * MS, hits, hits)
+    row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen})
+    assert min(800, seen_ms) < row.delay_ns / MS < max(800, seen_ms)
+    error_ns = 1.96 * math.sqrt(row.delay_variance)
+    for delay_ms in (800, seen_ms):
+        assert abs(row.delay_ns - delay_ms * MS) < error_ns
+
+
+def test_samples_that_saw_long_waits_alone_say_nothing_of_others() -> None:
+    seen = SampledStack(MS, hits=2, ended=1, long_ns=MS, long=1)
+    row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen})
+    assert row.delay_ns == 801 * MS
 
 
 @pytest.mark.parametrize(("seen_ms", "error"), [(400, 0.5), (700, 0.0), (0, 0.0)])
@@ -178,14 +198,13 @@ def test_waits_that_samples_saw_for_half_of_the_time_may_be_half_as_many(
     seen = SampledStack(seen_ms * MS, 16, 16, variance=4.0 * MS**2)
     row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen} if seen_ms else {})
     assert row.count == 800
-    assert row.count_variance == 56 * 100 + (error * 800) ** 2
-    assert row.delay_variance == (56 * 100 + (error * 800) ** 2) * MS**2
+    assert row.count_variance == CHANCE + (error * 800) ** 2
 
 
 def test_the_trap_at_the_wake_of_a_lock_is_in_the_error() -> None:
     row = block_row(eighth({LOCK: tracked(100, 10 * US, probed=False)}), stack=LOCK)
     assert row.delay_ns == 8 * MS
-    assert row.delay_variance == 56 * 100 * (10 * US) ** 2 + (800 * 500) ** 2
+    assert row.delay_variance == pytest.approx(CHANCE * (10 * US) ** 2 + (800 * 500) ** 2)
 
 
 def test_a_stack_that_few_samples_saw_has_a_large_error() -> None:
@@ -194,8 +213,8 @@ def test_a_stack_that_few_samples_saw_has_a_large_error() -> None:
     )
     row = block_row(SampledSums(), {key(A): seen})
     assert (row.count, row.delay_ns) == (30, 900 * MS)
-    assert row.delay_variance == 10 * MS**2 + (900 * MS / 24) ** 2
-    assert (row.count_variance, row.labels, row.waker) == (27**2, (), None)
+    assert row.delay_variance == seen.as_uncertain().variance + (900 * MS / 24) ** 2
+    assert (row.count_variance, row.labels, row.waker) == (30**2, (), None)
 
 
 def test_long_waits_alone_are_counted_exactly() -> None:
@@ -211,8 +230,8 @@ def test_a_stack_that_many_samples_saw_has_all_waits_that_they_hit() -> None:
     )
     for sums in (SampledSums(), windows({B: tracked(1, MS)})):
         row = block_row(sums, {key(A): seen})
-        assert (row.count, row.delay_ns, row.delay_variance) == (30, 900 * MS, 10 * MS**2)
-        assert row.count_variance == 27**2
+        assert (row.count, row.delay_ns) == (30, 900 * MS)
+        assert (row.count_variance, row.delay_variance) == (30**2, seen.as_uncertain().variance)
 
 
 def test_a_stack_that_one_sample_saw_once_has_no_row_without_a_tracked_wait() -> None:
@@ -233,13 +252,25 @@ def before_a_pause(hits: int, ended: int, long: int = 0) -> StackTotal:
 def test_without_a_window_the_larger_of_what_the_begin_and_samples_make_expect_counts() -> None:
     row = before_a_pause(hits=1, ended=1)
     assert (row.count, row.delay_ns) == (3 + 12, (3 + 12) * MS)
-    assert (row.count_variance, row.delay_variance) == (12**2, (12 * MS) ** 2)
+    assert row.delay_variance == (12 * MS) ** 2
+    assert row.count_variance == 12**2 + (50 - 12) ** 2  # there was time for 50 of them
     row = before_a_pause(hits=24, ended=24, long=2)
     assert (row.count, row.delay_ns) == (3 + 24, (3 + 40) * MS)
-    assert row.count_variance == 22**2
+    assert row.count_variance == 24**2
     row = before_a_pause(hits=25, ended=14)
     assert (row.count, row.delay_ns) == (3 + 14, 53 * MS)
-    assert (row.count_variance, row.delay_variance) == (14**2, 1000 * MS**2)
+    assert row.count_variance == 14**2 + (50 - 14) ** 2
+    assert row.delay_variance > 1000 * MS**2  # which a few hits don't show
+
+
+def test_samples_count_where_the_begin_makes_expect_less_though_its_error_is_smaller() -> None:
+    """Twelve times 1 ms, give or take as much, are no bound for what was in a pause."""
+    sums = SampledSums()
+    sums.add_every({A: StackSums(3, 3 * MS)})
+    sums.runs_at_first = 10
+    sums.add_pause(40)
+    seen = SampledStack(900.0 * MS, 18, 18, variance=(200.0 * MS) ** 2)
+    assert block_row(sums, {key(A): seen}).delay_ns == 903 * MS
 
 
 def test_exact_waits_of_a_stack_that_no_window_had_may_have_been_many_more() -> None:
@@ -250,8 +281,9 @@ def test_exact_waits_of_a_stack_that_no_window_had_may_have_been_many_more() -> 
     row = block_row(sums)
     assert (row.count, row.delay_ns) == (3, 3 * MS)
     assert (row.count_variance, row.delay_variance) == (30**2, (30 * MS) ** 2)
-    sums.runs_in_eighth, sums.runs_at_first = 809.0, 1.0  # in which one in eight saw none either
-    assert block_row(sums).count_variance == 3**2
+    sums.runs_in_eighth, sums.runs_at_first = 809.0, 1.0
+    # One in eight saw none either; of a few, none may have been among these.
+    assert block_row(sums).count_variance == pytest.approx(3**2 + 56 * 2 * sums.scale**2)
     sums.runs_in_eighth, sums.runs_at_first = 0.0, 81.0
     released = rows(estimated(sums))["mutex", RELEASE.return_pcs, 0]
     assert (released.count, released.count_variance) == (2, 20**2)
@@ -259,7 +291,8 @@ def test_exact_waits_of_a_stack_that_no_window_had_may_have_been_many_more() -> 
     seen = SampledStack(ns=90 * MS, hits=9, ended=9, variance=(20.0 * MS) ** 2)
     row = block_row(sums, {key(A): seen})
     assert (row.count, row.delay_ns) == (3 + 9, 93 * MS)
-    assert (row.count_variance, row.delay_variance) == (30**2, (20.0**2 + 10**2) * MS**2)
+    assert row.count_variance == 30**2 + (90 - 9) ** 2
+    assert row.delay_variance == seen.as_uncertain().variance + (10 * MS) ** 2
 
 
 def test_exact_waits_of_a_stack_that_later_nobody_saw_are_exact() -> None:
@@ -274,13 +307,13 @@ def test_what_was_exact_stays_so() -> None:
     sums.add_every({A: StackSums(5, 7 * MS)})
     row = block_row(sums)
     assert (row.count, row.delay_ns) == (805, 807 * MS)
-    assert row.count_variance == 56 * 100
+    assert row.count_variance == CHANCE
 
 
 def test_half_a_hit_is_subtracted_from_waits_that_began_at_a_probe() -> None:
     row = block_row(eighth({A: tracked(100, 5 * US)}), hit_ns=900)
     assert row.delay_ns == 800 * (5 * US - 450)
-    assert row.delay_variance == 56 * 100 * (5 * US) ** 2 + (800 * 450) ** 2
+    assert row.delay_variance == pytest.approx(CHANCE * (5 * US) ** 2 + (800 * US) ** 2)
     stamped = block_row(eighth({A: tracked(100, 5 * US, probed=False)}), hit_ns=900)
     assert stamped.delay_ns == 800 * 5 * US
 
@@ -291,44 +324,22 @@ def test_at_most_half_of_a_wait_is_subtracted() -> None:
     assert math.sqrt(row.delay_variance) > 800 * 250
 
 
-@pytest.mark.parametrize(("hits", "delay_ns"), [(24, 800 * 5 * US), (25, 3 * MS)])
-def test_delays_of_short_waits_come_from_samples_if_there_are_enough(
-    hits: int, delay_ns: int
-) -> None:
-    seen = SampledStack(ns=3.0 * MS, hits=hits, ended=hits, variance=MS**2)
-    row = block_row(eighth({A: tracked(100, 5 * US)}), {key(A): seen})
-    assert (row.count, row.delay_ns) == (800, delay_ns)
-    assert (row.delay_variance == MS**2) == (hits == 25)
-
-
-@pytest.mark.parametrize(("mean_ns", "delay_ns"), [(19_999, 3 * MS), (20_000, 16 * MS)])
-def test_waits_below_20_us_are_short(mean_ns: int, delay_ns: int) -> None:
+def test_waits_that_were_exact_are_added_to_those_of_samples() -> None:
     seen = SampledStack(ns=3.0 * MS, hits=30, ended=30)
-    row = block_row(eighth({A: tracked(100, mean_ns)}), {key(A): seen})
-    assert row.delay_ns == delay_ns
-
-
-def test_short_waits_for_locks_need_no_samples() -> None:
-    """The runtime notes when they begin: no probe makes them longer."""
-    seen = SampledStack(ns=3.0 * MS, hits=30, ended=30)
-    row = block_row(eighth({A: tracked(100, 5 * US, probed=False)}), {key(A): seen})
-    assert row.delay_ns == 800 * 5 * US
-
-
-def test_short_waits_that_were_exact_are_added_to_those_of_samples() -> None:
     sums = eighth({A: tracked(100, 5 * US)})
+    before = block_row(sums, {key(A): seen})
     sums.add_every({A: StackSums(10, MS)})
-    row = block_row(sums, {key(A): SampledStack(ns=3.0 * MS, hits=30, ended=30)})
-    assert (row.count, row.delay_ns) == (810, 4 * MS)
+    row = block_row(sums, {key(A): seen})
+    assert (row.count, row.delay_ns) == (810, MS + before.delay_ns)
 
 
-def test_in_windows_delays_come_from_samples_however_long_waits_are() -> None:
+def test_in_windows_delays_come_mostly_from_samples_which_are_more_precise() -> None:
     seen = SampledStack(ns=700.0 * MS, hits=70, ended=70, variance=4.0 * MS**2)
     row = block_row(windows(*[{A: tracked(1, MS)}] * 10), {key(A): seen})
-    assert row.delay_ns == 700 * MS
-    assert row.delay_variance == 4 * MS**2
-    few = SampledStack(ns=700.0 * MS, hits=24, ended=24)
-    assert block_row(windows(*[{A: tracked(1, MS)}] * 10), {key(A): few}).delay_ns == 800 * MS
+    assert 700 * MS < row.delay_ns < 730 * MS
+    few = SampledStack(ns=700.0 * MS, hits=3, ended=3)
+    row = block_row(windows(*[{A: tracked(1, MS)}] * 10), {key(A): few})
+    assert 780 * MS < row.delay_ns < 800 * MS
 
 
 BUSY = windows(*[{A: tracked(1, MS)}] * 10)
@@ -338,21 +349,26 @@ BUSY = windows(*[{A: tracked(1, MS)}] * 10)
 def test_runs_without_waits_are_a_doubt_about_counts_in_windows() -> None:
     row = block_row(BUSY)
     assert row.count == 800
-    assert row.count_variance == pytest.approx((0.45 * 800) ** 2)
-    all_waits = block_row(windows(*[{A: tracked(10, MS)}] * 10))
-    assert (all_waits.count, all_waits.count_variance) == (8000, 0)
+    of_windows = BUSY.window_variances(A)[0]
+    assert row.count_variance == pytest.approx((0.45 * 800) ** 2 + of_windows)
+    sums = windows(*[{A: tracked(10, MS)}] * 10)
+    all_waits = block_row(sums)
+    assert (all_waits.count, all_waits.count_variance) == (8000, sums.window_variances(A)[0])
 
 
 def test_the_time_in_samples_counts_the_waits_of_windows_if_it_knows_better() -> None:
-    """700 ms in all without long ones, of 1 ms each: 700 waits, and the long ones."""
+    """700 ms in all without long ones, of 1 ms each: 700 waits, for 800 by runs."""
     seen = SampledStack(
         ns=900.0 * MS, hits=90, ended=70, long_ns=200.0 * MS, long=3, variance=49.0 * MS**2
     )
-    row = block_row(BUSY, {key(A): seen})
-    assert (row.count, row.delay_ns) == (703, 900 * MS)
-    # One in a hundred, as the time; 2 us of each of 1 ms; as much as that of 10 waits varies.
-    of_count = 700**2 * (0.01**2 + 0.002**2 + 2 / 10)
-    assert row.count_variance == pytest.approx(of_count)
+    row, by_runs = block_row(BUSY, {key(A): seen}), block_row(BUSY)
+    # As the time; 2 us of each of 1 ms; as much as that of 10 waits varies.
+    of_time = seen.as_uncertain().variance / (700 * MS) ** 2
+    of_samples = 700**2 * (of_time + 0.002**2 + 2 / 10)
+    precisions = 1 / by_runs.count_variance, 1 / of_samples
+    assert row.count_variance == pytest.approx(1 / sum(precisions))
+    expected = 800 * precisions[0] + 700 * precisions[1]
+    assert row.count - 3 == pytest.approx(expected / sum(precisions))
 
 
 @pytest.mark.parametrize(
@@ -360,18 +376,13 @@ def test_the_time_in_samples_counts_the_waits_of_windows_if_it_knows_better() ->
     [
         (BUSY, SampledStack(ns=700.0 * MS, hits=24, ended=70)),
         (BUSY, SampledStack(ns=700.0 * MS, hits=70, ended=70, long_ns=700.0 * MS, long=0)),
-        (BUSY, SampledStack(ns=700.0 * MS, hits=70, ended=70, variance=(400.0 * MS) ** 2)),
         (
             windows(*[{A: tracked(1, 2000)}] * 10),
             SampledStack(ns=800.0 * 2000, hits=70, ended=70),
         ),
-        (
-            windows(*[{A: tracked(10, MS)}] * 10),
-            SampledStack(ns=7000.0 * MS, hits=700, ended=700),
-        ),
         (eighth({A: tracked(100, MS)}), SampledStack(ns=700.0 * MS, hits=70, ended=70)),
     ],
-    ids=["few-samples", "only-long-waits", "rough-time", "short-waits", "all-waits", "no-windows"],
+    ids=["few-samples", "only-long-waits", "short-waits", "no-windows"],
 )
 def test_counts_stay_where_samples_do_not_know_better(
     sums: SampledSums, seen: SampledStack
@@ -383,10 +394,10 @@ def test_releases_of_locks_are_as_many_fewer_as_their_waits() -> None:
     sums = windows(*[{LOCK: tracked(1, MS), RELEASE: StackSums(8, 8 * MS)}] * 10)
     seen = SampledStack(ns=600.0 * MS, hits=60, ended=60)
     found = rows(estimated(sums, {key(LOCK): seen}))
-    assert found["block", LOCK_PCS, 0].count == pytest.approx(600)
-    row = found["mutex", (30,), 0]
-    assert row.count == pytest.approx(600)
-    assert row.delay_ns == 600 * MS
+    block, row = found["block", LOCK_PCS, 0], found["mutex", (30,), 0]
+    assert 600 < block.count < 800  # by samples, by runs
+    assert row.count == pytest.approx(block.count)
+    assert row.delay_ns == pytest.approx(block.delay_ns, abs=1)
 
 
 def test_waits_that_began_before_a_window_are_counted_by_the_time_that_samples_saw() -> None:
@@ -396,7 +407,9 @@ def test_waits_that_began_before_a_window_are_counted_by_the_time_that_samples_s
     row = block_row(sums, {key(A): seen})
     # 20 ends of tracked waits in a tenth of the runs would be 1600 waits. There is time for 40.
     assert row.count == 200 / 5
-    assert (row.delay_ns, row.delay_variance) == (200 * MS, 4 * MS**2)
+    variance = seen.as_uncertain().variance + (0.1 * 200 * MS) ** 2
+    assert row.delay_ns == 200 * MS
+    assert row.delay_variance == pytest.approx(variance)
 
 
 def test_cut_off_waits_are_no_more_than_were_seen_to_end() -> None:
@@ -419,10 +432,10 @@ def test_long_waits_are_no_cut_off_ones_besides() -> None:
 def test_a_few_cut_off_waits_are_as_long_as_the_others() -> None:
     """800 waits of 1 ms, and 40 more: less than a tenth, and too few samples to replace all."""
     sums = windows(*[{A: tracked(1, MS)}] * 9, {A: tracked(1, MS, unknown=1)})
-    seen = SampledStack(ns=200.0 * MS, hits=20, ended=20)
+    seen = SampledStack(ns=200.0 * MS, hits=20, ended=20, variance=1e9 * MS**2)
     row = block_row(sums, {key(A): seen})
     assert row.count == 800 + 200 / 5
-    assert row.delay_ns == 840 * MS
+    assert row.delay_ns == pytest.approx(840 * MS, rel=0.001)
     many = SampledStack(ns=500.0 * MS, hits=20, ended=20)
     row = block_row(windows(*[{A: tracked(1, MS, unknown=1)}] * 10), {key(A): many})
     assert (row.count, row.delay_ns) == (800 + 500 / 5, 500 * MS)  # more than a tenth
@@ -538,10 +551,10 @@ def test_run_queues_are_as_long_after_all_waits_as_after_those_that_were_seen() 
     sums.add_every({A: StackSums(5, 7 * MS)})
     row = rows(estimated(sums, {key(A): SampledStack(long=20, long_ns=MS)}))["runqueue", PCS, 0]
     assert (row.count, row.delay_ns) == (825, 825 * 5 * US)
-    assert row.count_variance == 56 * 100
+    assert row.count_variance == CHANCE
     # Times in a queue are exponential, or less regular.
     error = math.sqrt(row.delay_variance) / row.delay_ns
-    assert error == pytest.approx(math.hypot(math.sqrt(2 / 10), math.sqrt(5600) / 825))
+    assert error == pytest.approx(math.hypot(math.sqrt(2 / 10), math.sqrt(CHANCE) / 825))
 
 
 def test_a_goroutine_that_parks_again_was_in_the_run_queue_before_each_park() -> None:
@@ -559,14 +572,16 @@ def test_errors_of_a_kind_are_those_of_its_rows_together() -> None:
     assert found.deviations.keys() == {"block"}
     block = found.deviations["block"]
     assert (block.count, block.delay_ns) == (1200, 1200 * MS)
-    assert (block.count_variance, block.delay_variance) == (56 * 150, 56 * 150 * MS**2)
+    assert block.count_variance == CHANCE + 56 * 52
+    assert block.delay_variance == pytest.approx((CHANCE + 56 * 52) * MS**2, rel=0.001)
 
 
 def test_windows_together_vary_less_than_each_stack() -> None:
-    """A or B, as many waits in each window: there is no doubt how many there were of both."""
+    """A or B, as many waits in each window: there is little doubt how many there were of both."""
     found = estimated(windows(*[{A: tracked(10, MS)}, {B: tracked(10, MS)}] * 5))
     assert min(row.count_variance for row in found.rows) > 100**2
-    assert found.deviations["block"].count_variance == pytest.approx(0, abs=1)
+    of_rows = sum(row.count_variance for row in found.rows)
+    assert found.deviations["block"].count_variance < 0.1 * of_rows
 
 
 def test_counts_that_come_from_samples_have_their_error_together_too() -> None:
@@ -574,9 +589,9 @@ def test_counts_that_come_from_samples_have_their_error_together_too() -> None:
     sums = windows(*[{A: tracked(5, MS)}, {B: tracked(5, MS)}] * 5)
     seen = SampledStack(ns=2000.0 * MS, hits=200, ended=200, variance=(20.0 * MS) ** 2)
     found = estimated(sums, {key(A): seen, key(B): seen})
-    assert {row.count for row in found.rows} == {2000}
+    assert [row.count for row in found.rows] == pytest.approx([2000, 2000])
     of_rows = sum(row.count_variance for row in found.rows)
-    assert of_rows < sums.window_variances(A)[0]
+    assert of_rows / 2 < sums.window_variances(A)[0]
     assert found.deviations["block"].count_variance == of_rows > 0
     one = estimated(sums, {key(A): seen}).deviations["block"].count_variance
     assert one > of_rows / 2
@@ -587,7 +602,7 @@ def test_errors_that_windows_share_are_larger_than_those_of_each_stack() -> None
     sums = windows(*[{A: tracked(10, MS), B: tracked(10, MS)}, {}] * 5)
     found = estimated(sums)
     of_rows = sum(row.count_variance for row in found.rows)
-    assert found.deviations["block"].count_variance == pytest.approx(2 * of_rows)
+    assert found.deviations["block"].count_variance == pytest.approx(2 * of_rows, rel=0.05)
 
 
 def test_each_kind_with_rows_has_errors() -> None:
@@ -670,12 +685,13 @@ def test_phases_are_no_turns_where_samples_saw_the_same_time() -> None:
     same_ns = SampledStack(ns=800.0 * MS, hits=80, ended=80, variance=(8.0 * MS) ** 2)
     known = block_row(sums, {key(A): same_ns})
     assert math.sqrt(unknown.count_variance) > 400  # half of them, or more
-    assert math.sqrt(known.count_variance) == pytest.approx(math.sqrt(56 * 100 + 8**2))
+    of_samples = same_ns.as_uncertain().variance / MS**2
+    assert known.count_variance == pytest.approx(CHANCE + of_samples)
     twice_ns = replace(same_ns, ns=400.0 * MS)
     assert math.sqrt(block_row(sums, {key(A): twice_ns}).count_variance) > 400
 
 
-def test_waits_of_some_100_us_have_the_middle_of_what_probes_and_samples_make_of_them() -> None:
+def test_waits_of_100_us_in_windows_are_between_what_probes_and_samples_make_of_them() -> None:
     """Samples of a server on a busy machine lacked a third of its waiting."""
     sums = windows(*[{A: tracked(10, 100 * US)}] * 10)
     by_probes = block_row(sums)

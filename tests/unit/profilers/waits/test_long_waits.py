@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from ebpfprof.errors import TargetGone
@@ -272,3 +274,21 @@ def test_what_hangs_is_known_after_the_end() -> None:
 )
 def test_long_waits_have_their_part_of_the_variance(waits: SampledStack, expected: float) -> None:
     assert waits.long_variance == expected
+
+
+@pytest.mark.parametrize("mean", [3, 8, 25, 400])
+def test_intervals_of_what_few_samples_saw_contain_the_actual_time(mean: int) -> None:
+    """Each of the hits, a random number, stands for 50 ms; their own variance is that number."""
+    chance = np.random.default_rng(44)
+    inside = []
+    for hits in chance.poisson(mean, 4000).tolist():
+        seen = SampledStack(50.0 * MS * hits, hits, hits, variance=hits * (50.0 * MS) ** 2)
+        apart_ns = abs(seen.ns - 50 * MS * mean)
+        inside.append(apart_ns <= 1.96 * math.sqrt(seen.as_uncertain().variance))
+    assert 0.945 <= np.mean(inside) <= (0.99 if mean > 3 else 1)
+
+
+def test_hits_that_were_as_many_in_each_sample_may_be_one_more_or_less() -> None:
+    seen = SampledStack(200.0 * MS, hits=4, ended=4).as_uncertain()
+    assert 50 * MS < math.sqrt(seen.variance) < 100 * MS
+    assert SampledStack().as_uncertain() == SampledStack()

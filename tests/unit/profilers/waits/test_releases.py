@@ -69,7 +69,7 @@ def test_releases_are_charged_in_proportion_what_waiters_waited() -> None:
     found = released(sums, waits(500 * MS), waits(300 * MS))
     assert delays(found) == {(30,): 600 * MS, (40,): 200 * MS}
     assert {pcs: row.count for (pcs, _), row in found.items()} == {(30,): 80, (40,): 8}
-    assert found[(30,), 0].count_variance == 56 * 10
+    assert found[(30,), 0].count_variance == 56 * 12
 
 
 def test_what_was_exact_stays_so() -> None:
@@ -162,13 +162,17 @@ def test_the_runtimes_own_locks_in_windows_stand_for_those_in_pauses() -> None:
     sums.add_window({RUNTIME: StackSums(6, 14 * MS)}, MS, 10)
     row = released(sums)[RUNTIME_PCS, 0]
     assert (row.count, row.delay_ns) == (30, 70 * MS)
-    assert 0.2 < math.sqrt(row.count_variance) / row.count < 0.8
+    # Probes slow the program down, and threads meet less often at a lock: nobody knows by how much.
+    assert row.count_variance >= row.count**2
+    assert row.delay_variance >= row.delay_ns**2
     sums.add_eighth({RUNTIME: StackSums(5, 10 * MS)})
     sums.runs_in_eighth = 40.0
     # 40 more runs in pauses for 80 with probes: half as much again.
     row = released(sums)[RUNTIME_PCS, 0]
     assert (row.count, row.delay_ns) == (30, round(67.5 * MS))
-    assert row.count_variance < 100
+    assert row.count_variance >= row.count**2
+    (whole,) = released(eighth({RUNTIME: StackSums(3, 7)})).values()
+    assert (whole.count_variance, whole.delay_variance) == (0, 0)
 
 
 def test_waiting_that_windows_cut_off_has_an_unknown_release() -> None:
@@ -231,7 +235,7 @@ def test_a_nanosecond_is_charged_too() -> None:
     sums.add_every({S: StackSums(1.0, 0.0)})
     found = released(sums, waits(1, variance=9.0))
     assert delays(found) == {(30,): 1, (40,): 0}
-    assert found[(30,), 0].delay_variance == 9 + 56 + 14
+    assert found[(30,), 0].delay_variance == 9 + 3 * 56 + 14
     assert found[(40,), 0].count == 1
     assert delays(released(SampledSums(), waits(1))) == {(): 1}
     assert released(SampledSums(), waits(0)) == {}
@@ -248,7 +252,7 @@ def test_few_windows_have_releases_with_a_wide_error(count: int) -> None:
         math.sqrt(row.delay_variance) / row.delay_ns,
         math.sqrt(row.count_variance) / row.count,
     ]
-    least, most = {2: (2, 4), 3: (0.4, 1.2), WINDOWS: (0.05, 0.45)}[count]
+    least, most = {2: (0.3, 1.2), 3: (0.3, 1.2), WINDOWS: (0.05, 0.45)}[count]
     assert all(least < error < most for error in errors)
 
 
@@ -256,7 +260,7 @@ def test_waiting_that_windows_do_not_stand_for_has_an_unknown_release() -> None:
     """Each of ten windows charged 10 ms, and they have half of all runs."""
     sums = windows({R: StackSums(8, 10 * MS)})
     found = released(sums, waits(500 * MS))
-    assert delays(found) == {(30,): 200 * MS, (): 300 * MS}
+    assert delays(found) == pytest.approx({(30,): 200 * MS, (): 300 * MS}, rel=0.1)
     # By as much as chance may be, samples see more.
     found = released(sums, waits(210 * MS, variance=(5.0 * MS) ** 2))
     assert delays(found) == {(30,): 210 * MS}
@@ -269,7 +273,7 @@ def test_counts_of_releases_are_as_uncertain_as_those_of_waits() -> None:
     (row,) = released(sums, some).values()
     assert row.count_variance == pytest.approx(40**2)
     (row,) = released(sums, waits(100 * MS)).values()
-    assert row.count_variance == 56 * 10
+    assert row.count_variance == 56 * 12
 
 
 def test_errors_of_waits_of_charges_and_of_their_number_add_up() -> None:
@@ -289,7 +293,7 @@ def test_windows_add_to_the_error_of_releases() -> None:
     uneven = released(sums, waits(100 * MS))
     assert even[(30,), 0].delay_ns == uneven[(30,), 0].delay_ns == 100 * MS
     of_number = (100 * MS) ** 2 * 14 / (16 * WINDOWS)
-    assert even[(30,), 0].delay_variance == pytest.approx(of_number)
+    assert even[(30,), 0].delay_variance == pytest.approx(of_number, rel=0.02)
     assert uneven[(30,), 0].delay_variance > 10 * of_number
 
 

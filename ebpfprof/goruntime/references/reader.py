@@ -1,0 +1,289 @@
+"""What keeps a process's objects alive, in the terms of ebpfprof.profile.references."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ebpfprof.goruntime.references.cuts import Cuts
+from ebpfprof.goruntime.references.leaks import LeakFinder
+from ebpfprof.goruntime.references.object_types import UNKNOWN
+from ebpfprof.goruntime.references.scan import Scan
+from ebpfprof.goruntime.references.search import NO_EDGE
+from ebpfprof.profile.references import (
+    Cut,
+    Example,
+    LeakedGoroutines,
+    Path,
+    Reasons,
+    References,
+    RootPaths,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ebpfprof.goruntime.process import GoTarget
+
+    Numbers = npt.NDArray[np.int64]
+
+_EXAMPLES: Final = 3
+_MAX_CUTS: Final = 6  # of one example
+_MAX_CHAIN: Final = 1 << 24
+_SCHEDULER: Final = "runtime"
+
+
+class ReferenceReader:
+    """Reads one process once; answers questions about what it had then."""
+
+    def __init__(self, go: GoTarget) -> None:
+        """Raises TargetGone, UnreadableMemory or GoTableError (its code is unknown)."""
+        self._go = go
+        self.scan = Scan(go)
+        self._search, self._graph = self.scan.search, self.scan.graph
+        self._slots = self.scan.slots
+        self._reached = np.flatnonzero(self._search.node >= 0).astype(np.int32)
+        self._sizes = self._slots.bytes_of(self._reached)
+        self._changed = self._of_changed_references()
+        self._made_cuts: Cuts | None = None
+
+    def references(self) -> References:
+        """All paths. Raises TargetGone."""
+        tree, count = self._search.tree, len(self._search.tree.nodes)
+        is_sure = ~self._changed[self._reached]
+        nodes, sizes = self._search.node[self._reached[is_sure]], self._sizes[is_sure]
+        objects = np.bincount(nodes, minlength=count).tolist()
+        used = np.bincount(nodes, sizes, count).astype(np.int64).tolist()
+        below: list[list[Path]] = [[] for _ in range(count)]
+        roots = []
+        # A place is always made after that above it.
+        for number in range(count - 1, -1, -1):
+            node = tree.nodes[number]
+            path = Path.of(
+                node.label,
+                self.scan.types.name(node.type),
+                objects[number],
+                used[number],
+                below[number],
+            )
+            if not path.total:
+                continue
+            if node.above >= 0:
+                below[node.above].append(path)
+            elif number < len(self.scan.roots):
+                root = self.scan.roots[number]
+                roots.append(RootPaths(str(root.kind), path, root.goroutines))
+            else:
+                roots.append(RootPaths(_SCHEDULER, path))
+        changed = np.flatnonzero(self._changed)
+        return References(
+            tuple(sorted(roots, key=lambda root: -root.paths.total)),
+            int(is_sure.sum()),
+            int(sizes.sum()),
+            len(changed),
+            int(self._slots.bytes_of(changed).sum()),
+            self._graph.unread,
+            self._slots.left_out,
+            self.scan.unread_stacks,
+            self.leaked(),
+        )
+
+    def _of_changed_references(self) -> npt.NDArray[np.bool_]:
+        """The slots that were reached by a reference that has changed since, and all below them."""
+        changed = np.zeros(self._slots.count, np.bool_)
+        edges = self._search.edge[self._reached]
+        edges = np.sort(edges[(edges >= 0) & (edges != NO_EDGE)])
+        gone = edges[self._graph.changed(edges)]
+        level = self._graph.targets[gone].astype(np.int64)
+        while len(level):
+            changed[level] = True
+            _, below = self._graph.edges_of(level)
+            targets = self._graph.targets[below].astype(np.int64)
+            is_by_it = (self._search.edge[targets] == below) & (self._search.node[targets] >= 0)
+            level = np.unique(targets[is_by_it & ~changed[targets]])
+        return changed
+
+    def leaked(self) -> LeakedGoroutines:
+        """The goroutines that can never continue, as a second scan confirms.
+
+        Raises TargetGone or UnreadableMemory.
+        """
+        leaked = LeakFinder(self._go, self.scan, self._cuts).find()
+        if not leaked.ids:
+            return leaked
+        again = Scan(self._go)
+        second = LeakFinder(self._go, again, lambda: _cuts_of(again)).find()
+        waits = {goroutine.goid: goroutine.wait for goroutine in self.scan.goroutines}
+        both = {*leaked.ids} & {*second.ids}
+        sure = [
+            goroutine
+            for goroutine in again.goroutines
+            if goroutine.goid in both and goroutine.wait == waits[goroutine.goid]
+        ]
+        if not sure:
+            return LeakedGoroutines()
+        return LeakedGoroutines(
+            tuple(goroutine.goid for goroutine in sure),
+            frozenset(goroutine.wait for goroutine in sure),
+            second.objects,
+            second.used,
+        )
+
+    # What was asked about.
+
+    def of_type(self, name: str) -> Numbers:
+        """The slots of objects of a type, as Go code writes it: "main.session"."""
+        types = self.scan.types
+        wanted = [number for number in range(1, len(types)) if types.name(number) == name]
+        chosen = np.isin(self._search.type[self._reached], wanted)
+        return self._reached[chosen].astype(np.int64)
+
+    def of_stack(self, function: str) -> Numbers:
+        """The slots of objects that Go's memory profile sampled, allocated below a function."""
+        from ebpfprof.goruntime.references.allocation_sites import sampled_at
+
+        slots = sampled_at(self._go, self._slots, function)
+        return slots[self._search.node[slots] >= 0]
+
+    def at(self, address: int) -> Numbers:
+        """The slot that has an address, if it is reached."""
+        slots, _ = self._slots.find(np.array([address], np.uint64))
+        slots = slots[slots >= 0]
+        return slots[self._search.node[slots] >= 0].astype(np.int64)
+
+    def type_names(self) -> list[str]:
+        """The names of the types of all objects."""
+        types = self.scan.types
+        return sorted({types.name(number) for number in range(1, len(types))} - {""})
+
+    def reasons(self, asked: str, slots: Numbers) -> Reasons:
+        """Why these slots, one at least, are alive."""
+        slots = slots[~self._changed[slots]]
+        freed = np.flatnonzero(self._cuts().freed_without_slots(slots)) if len(slots) else slots
+        nodes, counts = np.unique(self._search.node[slots], return_counts=True)
+        sizes = np.bincount(self._search.node[slots], self._slots.bytes_of(slots))[nodes]
+        order = np.argsort(-sizes, kind="stable")
+        paths = tuple(
+            (self._names(int(nodes[row])), int(counts[row]), int(sizes[row]))
+            for row in order.tolist()
+        )
+        examples = []
+        for row in order[:_EXAMPLES].tolist():
+            members = slots[self._search.node[slots] == nodes[row]]
+            examples.append(self._example(int(members[len(members) // 2])))
+        return Reasons(
+            asked,
+            len(slots),
+            int(self._slots.bytes_of(slots).sum()),
+            len(freed),
+            int(self._slots.bytes_of(freed).sum()),
+            paths,
+            tuple(examples),
+        )
+
+    def freed_addresses(self, root: str) -> npt.NDArray[np.uint64]:
+        """The addresses of what would be freed if all words of a root were nil."""
+        numbers = [n for n, known in enumerate(self.scan.roots) if known.name == root]
+        words = np.flatnonzero(np.isin(self.scan.words.roots, numbers))
+        return self._slots.addresses(np.flatnonzero(self._cuts().freed_without_words(words)))
+
+    def reached_addresses(self) -> npt.NDArray[np.uint64]:
+        """The addresses of all objects that were reached."""
+        return self._slots.addresses(self._reached)
+
+    def _cuts(self) -> Cuts:
+        if self._made_cuts is None:
+            self._made_cuts = _cuts_of(self.scan)
+        return self._made_cuts
+
+    def _names(self, node: int) -> tuple[str, ...]:
+        names = []
+        while node >= 0:
+            here = self._search.tree.nodes[node]
+            names.append(_shown(here.label, self.scan.types.name(here.type)))
+            node = here.above
+        return tuple(reversed(names))
+
+    def _example(self, slot: int) -> Example:
+        """The references by which a slot is reached, and what each would free."""
+        chain: list[tuple[int, int]] = []  # slot, edge
+        here = slot
+        for _ in range(_MAX_CHAIN):
+            edge = int(self._search.edge[here])
+            chain.append((here, edge))
+            if edge < 0 or edge == NO_EDGE:
+                break
+            here = int(self._graph.sources(np.array([edge]))[0])
+        chain.reverse()
+        steps = []
+        root = self._root_of(chain[0])
+        if root:
+            steps.append(root)
+        groups: list[list[tuple[int, int]]] = []
+        for link in chain:
+            same = groups and self._search.node[groups[-1][-1][0]] == self._search.node[link[0]]
+            if same:
+                groups[-1].append(link)
+            else:
+                groups.append([link])
+        for group in groups[-_MAX_CUTS:]:
+            number, edge = group[-1]
+            node = self._search.tree.nodes[int(self._search.node[number])]
+            freed = self._freed_by(edge)
+            steps.append(
+                Cut(
+                    node.label,
+                    self.scan.types.name(int(self._search.type[number])),
+                    len(group),
+                    len(freed),
+                    int(self._slots.bytes_of(freed).sum()),
+                )
+            )
+        return Example(
+            int(self._slots.addresses(np.array([slot]))[0]),
+            int(self._slots.bytes_of(np.array([slot]))[0]),
+            tuple(steps),
+        )
+
+    def _freed_by(self, edge: int) -> Numbers:
+        if edge == NO_EDGE:
+            return np.zeros(0, np.int64)
+        if edge < 0:
+            return np.flatnonzero(self._cuts().freed_without_words(np.array([-1 - edge])))
+        return np.flatnonzero(self._cuts().freed_without_edges(np.array([edge])))
+
+    def _root_of(self, link: tuple[int, int]) -> Cut | None:
+        _, edge = link
+        if edge >= 0:
+            return None
+        number = int(self.scan.words.roots[-1 - edge])
+        root = self.scan.roots[number]
+        words = np.flatnonzero(self.scan.words.roots == number)
+        freed = np.flatnonzero(self._cuts().freed_without_words(words))
+        kind = self.scan.root_types[number]
+        return Cut(
+            root.name,
+            self.scan.types.name(kind) if kind != UNKNOWN else "",
+            1,
+            len(freed),
+            int(self._slots.bytes_of(freed).sum()),
+        )
+
+
+def _shown(label: str, type_name: str) -> str:
+    return f"{label} ({type_name})" if type_name else label
+
+
+def _cuts_of(scan: Scan) -> Cuts:
+    words = scan.search.root_words(scan.words, scan.root_types)
+    roots = np.where(words, scan.words.slots, -1).astype(np.int64)
+    extra = np.concatenate([scan.scheduler, scan.kept_by_finalizers])
+    # A word that is no reference stands for a slot that roots keep anyway.
+    roots[roots < 0] = extra[0] if len(extra) else 0
+    return Cuts(
+        scan.graph,
+        scan.search.are_references(),
+        np.concatenate([roots, extra]),
+        scan.search.node >= 0,
+    )

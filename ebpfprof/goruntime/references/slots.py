@@ -1,0 +1,176 @@
+"""Numbers for the slots of a target's heap, by address, and the slot that a word points to.
+
+As the runtime's own findObject (runtime/mbitmap.go, Go 1.19 to 1.27): the arena, the page, its
+span, then the offset in the span divided by the size of its slots. Here, for millions of words at
+once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ebpfprof.goruntime.spans import PAGE_BYTES
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ebpfprof.process.memory import Memory
+
+    Words = npt.NDArray[np.uint64]
+    Numbers = npt.NDArray[np.int32]
+
+MAX_SLOTS: Final = 1 << 25
+"""More slots are not numbered; a slot takes about 24 bytes of our memory."""
+_MAX_ARENAS: Final = 1 << 9  # of 64 MiB: 32 GiB, 16 MiB of our memory
+_ARENA_SHIFT: Final = np.uint64(26)
+_PAGE_SHIFT: Final = np.uint64(13)
+_PAGES: Final = 1 << 13  # of an arena
+_ADDRESS_END: Final = 1 << 47
+_NONE: Final = -1
+
+
+class Slots:
+    """All slots of the spans in `rows`, whether they have an object or are free.
+
+    `rows` are those of goruntime.spans.Spans, in order of address. `left_out` is how many bytes of
+    spans have no numbers: beyond the limits, or because they contradict others.
+    """
+
+    def __init__(self, rows: npt.NDArray[Any]) -> None:
+        bytes_of_all = _bytes_of(rows)
+        rows, sizes = _in_order(rows, bytes_of_all)
+        self.left_out = int(bytes_of_all.sum()) - int(sizes.sum())
+        self.rows = rows
+        self.starts: Words = rows["start"].astype(np.uint64)
+        self.sizes: Words = rows["slot"].astype(np.uint64)
+        self.counts = _counts(rows, sizes)
+        self.first = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(self.counts, out=self.first[1:])
+        self.count = int(self.first[-1])
+        is_small = self.counts > 1
+        magic = ((1 << 32) + self.sizes - np.uint64(1)) // np.maximum(self.sizes, np.uint64(1))
+        self.magic = np.where(is_small, magic, np.uint64(0))
+        self.span: Numbers = np.repeat(np.arange(len(rows), dtype=np.int32), self.counts)
+        """The index of each slot's span."""
+        self.different_sizes, numbers = np.unique(self.sizes, return_inverse=True)
+        self.size_number: Numbers = numbers.astype(np.int32)
+        """Of each span: the index of its slots' size among the different ones."""
+        self._make_table(sizes)
+
+    def _make_table(self, sizes: npt.NDArray[np.int64]) -> None:
+        """The span of each page, by arena."""
+        first = int(self.starts[0]) >> int(_ARENA_SHIFT) if len(self.starts) else 0
+        ends = self.starts + sizes.astype(np.uint64)
+        last = (int(ends[-1]) - 1) >> int(_ARENA_SHIFT) if len(ends) else first
+        self._base = np.uint64(first << int(_ARENA_SHIFT))
+        count = last - first + 1 if len(ends) else 0
+        self._limit = np.uint64(count << int(_ARENA_SHIFT))
+        pages = (sizes // PAGE_BYTES).astype(np.int64)
+        begin = (self.starts - self._base) >> _PAGE_SHIFT
+        spans = np.repeat(np.arange(len(pages), dtype=np.int32), pages)
+        within = np.arange(len(spans), dtype=np.int64) - np.repeat(np.cumsum(pages) - pages, pages)
+        page = np.repeat(begin.astype(np.int64), pages) + within
+        arenas = np.unique(page // _PAGES)
+        self._arenas = np.full(last - first + 1, len(arenas), np.int64)
+        self._arenas[arenas] = np.arange(len(arenas))
+        self._arenas *= _PAGES
+        self._spans = np.full((len(arenas) + 1) * _PAGES, _NONE, np.int32)
+        self._spans[self._arenas[page // _PAGES] + page % _PAGES] = spans
+
+    def may_point(self, words: Words) -> npt.NDArray[np.int64]:
+        """The indices of the words that lie between the heap's first and last arena."""
+        return np.flatnonzero((words - self._base) < self._limit)
+
+    def of(self, words: Words) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+        """The slot that each word points to, -1 for none; and whether it points to its first byte.
+
+        The words are some that may_point() has chosen.
+        """
+        relative = words - self._base
+        pages = (relative >> _PAGE_SHIFT).astype(np.int64)
+        span = self._spans[self._arenas[pages >> 13] + (pages & (_PAGES - 1))]
+        known = np.maximum(span, 0)
+        offset = words - self.starts[known]
+        number = (offset * self.magic[known]) >> np.uint64(32)
+        is_there = (span >= 0) & (number < self.counts[known].astype(np.uint64))
+        is_first = number * self.sizes[known] == offset
+        slots = (self.first[known] + number.astype(np.int64)).astype(np.int32)
+        return np.where(is_there, slots, np.int32(_NONE)), is_first
+
+    def find(self, words: Words) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+        """As of(), for any words."""
+        slots = np.full(len(words), _NONE, np.int32)
+        is_first = np.zeros(len(words), np.bool_)
+        chosen = self.may_point(words)
+        slots[chosen], is_first[chosen] = self.of(words[chosen])
+        return slots, is_first
+
+    def spans_of(self, slots: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+        """The index of each slot's span."""
+        spans: npt.NDArray[np.int64] = self.span[slots].astype(np.int64)
+        return spans
+
+    def addresses(self, slots: npt.NDArray[np.integer[Any]]) -> Words:
+        """The address of each slot."""
+        spans = self.spans_of(slots)
+        within = (slots.astype(np.int64) - self.first[spans]).astype(np.uint64)
+        addresses: Words = self.starts[spans] + within * self.sizes[spans]
+        return addresses
+
+    def are_allocated(
+        self, memory: Memory, slots: npt.NDArray[np.integer[Any]]
+    ) -> npt.NDArray[np.bool_]:
+        """Which slots have an object, dead or alive, since their spans were swept last.
+
+        runtime/mheap.go, mspan.isFree, Go 1.19 to 1.27. Raises TargetGone.
+        """
+        spans = self.spans_of(slots)
+        number = (slots.astype(np.int64) - self.first[spans]).astype(np.uint64)
+        octets = memory.read_records(
+            self.rows["bits"][spans] + (number >> np.uint64(3)), np.dtype("u1")
+        )
+        is_marked = (octets >> (number & np.uint64(7)).astype(np.uint8)) & 1 != 0
+        allocated: npt.NDArray[np.bool_] = is_marked | (number < self.rows["free_from"][spans])
+        return allocated
+
+    def bytes_of(self, slots: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+        """The size of each slot in bytes."""
+        sizes: npt.NDArray[np.int64] = self.sizes[self.spans_of(slots)].astype(np.int64)
+        return sizes
+
+
+def _bytes_of(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    sizes: npt.NDArray[np.int64] = np.minimum(rows["pages"], np.uint64(1 << 34)).astype(np.int64)
+    return sizes * PAGE_BYTES
+
+
+def _counts(rows: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many slots each span has; a large object has one, whatever its span's size."""
+    slots = rows["slot"].astype(np.int64)
+    counts: npt.NDArray[np.int64] = np.where(rows["class"] >> 1 == 0, 1, sizes // slots)
+    return counts
+
+
+def _in_order(
+    rows: npt.NDArray[Any], sizes: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The spans by address that neither overlap nor exceed the limits."""
+    is_sound = (rows["start"] > 0) & (rows["start"] < _ADDRESS_END) & (sizes <= 1 << 40)
+    rows, sizes = rows[is_sound], sizes[is_sound]
+    order = np.argsort(rows["start"], kind="stable")
+    rows, sizes = rows[order], sizes[order]
+    if not len(rows):
+        return rows, sizes
+    starts = rows["start"].astype(np.int64)
+    # The furthest end of all spans before: a span that begins earlier overlaps one of them.
+    ends = np.concatenate([[0], np.maximum.accumulate(starts + sizes)[:-1]])
+    is_kept = starts >= ends
+    rows, sizes, starts = rows[is_kept], sizes[is_kept], starts[is_kept]
+    is_kept = (np.cumsum(sizes) <= _MAX_ARENAS << int(_ARENA_SHIFT)) & (
+        np.cumsum(_counts(rows, sizes)) <= MAX_SLOTS
+    )
+    arenas = np.cumsum(np.diff(starts >> np.int64(_ARENA_SHIFT), prepend=-1) != 0)
+    is_kept &= arenas <= _MAX_ARENAS
+    return rows[is_kept], sizes[is_kept]

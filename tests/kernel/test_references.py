@@ -1,0 +1,314 @@
+"""What keeps objects alive, of programs with known graphs, by what a collection then frees."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import jsonschema
+import numpy as np
+import pytest
+
+from ebpfprof.errors import ExitCode
+from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.references.reader import ReferenceReader
+from ebpfprof.process.process import Target as Process
+from ebpfprof.profile.references import Path, References
+from tests.builds import NEWEST, in_full, versions
+from tests.images.readers import opened
+from tests.kernel.kernel_state import has_probes
+from tests.kernel.programs import program
+from tests.kernel.test_memory_command import ROOT
+from tests.targets_run import Target
+
+COMMAND = (sys.executable, "-m", "ebpfprof", "memory")
+SCHEMA = json.loads((ROOT / "docs" / "references.schema.json").read_text())
+VERSIONS = ("1.19", "1.20", "1.22", "1.24", NEWEST)
+OF_RUNTIME = 20
+"""Objects that the runtime and the harness allocate and drop between two commands."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to keep objects alive: its root, what it keeps at least, and types on the way."""
+
+    root: str
+    least: int
+    types: tuple[str, ...] = ()
+
+
+WAYS = {
+    "nodes": Way("main.nodes", 20000, ("*main.node",)),
+    "queue": Way("main.queue", 7500, ("list.Element", "main.circle")),
+    "sessions": Way("main.sessions", 20001, ("main.session", "[]uint8", "[]string")),
+    "small": Way("main.small", 7, ("main.session",)),
+    "callback": Way("main.callback", 16, ("func() int",)),
+    "jobs": Way("main.jobs", 102, ("main.job",)),
+    "drawn": Way("main.drawn", 1, ("main.shape",)),
+    "raw": Way("main.raw", 2),
+    "larges": Way("main.larges", 6020, ("main.large", "main.circle")),
+    "hold": Way("goroutine main.hold [chan receive]", 1023),
+}
+
+
+@contextmanager
+def running(version: str = NEWEST, mode: str = "plain") -> Iterator[Target]:
+    with Target.start(program("references", version, mode)) as target:
+        target.ask("gc", "done")
+        yield target
+
+
+@contextmanager
+def reader(target: Target) -> Iterator[ReferenceReader]:
+    with opened(Process(target.pid)) as go:
+        yield ReferenceReader(go)
+
+
+def root_of(references: References, name: str) -> Path:
+    (root,) = (root.paths for root in references.roots if root.paths.label == name)
+    return root
+
+
+@pytest.mark.parametrize("version", versions(*VERSIONS))
+def test_what_is_kept_is_freed_when_its_references_are_cut_and_nothing_else(version: str) -> None:
+    """Addresses show little then: the runtime uses freed memory again."""
+    with running(version) as target:
+        with reader(target) as found:
+            before = len(found.reached_addresses())
+            references = found.references()
+            freed = {name: found.freed_addresses(way.root) for name, way in WAYS.items()}
+        for name, way in WAYS.items():
+            assert len(freed[name]) >= way.least, name
+            root = root_of(references, way.root)
+            assert {*way.types} <= {path.type for path in root.all()}, name
+            target.ask(f"cut {name}", "done")
+        target.ask("gc", "done")
+        with reader(target) as found:
+            after = len(found.reached_addresses())
+            for kind in ("main.node", "list.Element", "main.session", "main.job", "main.large"):
+                assert len(found.of_type(kind)) == 0, kind
+    different = np.unique(np.concatenate(list(freed.values())))
+    assert abs(before - after - len(different)) <= OF_RUNTIME
+    assert references.changed <= OF_RUNTIME
+    assert references.unread == references.left_out == references.stacks_missed == 0
+
+
+@pytest.mark.parametrize("name", in_full(*WAYS))
+def test_each_way_alone(name: str) -> None:
+    with running() as target:
+        with reader(target) as found:
+            before = len(found.reached_addresses())
+            freed = found.freed_addresses(WAYS[name].root)
+        target.ask(f"cut {name}", "done")
+        target.ask("gc", "done")
+        with reader(target) as found:
+            after = len(found.reached_addresses())
+    assert abs(before - after - len(freed)) <= OF_RUNTIME
+
+
+def test_timers_and_finalizers_keep_what_they_refer_to() -> None:
+    with running() as target:
+        with reader(target) as found:
+            # The runtime has the timer, and the finalizer what its object refers to.
+            assert len(found.freed_addresses("main.timer")) == 0
+            kept = found.of_type("main.kept")
+            assert len(kept) == 1
+            assert found.reasons("main.kept", kept).freed_objects >= 1
+            finalized = found.of_type("main.finalized")
+            assert found.reasons("main.finalized", finalized).freed_objects == 1
+        target.ask("cut timer", "done")
+        target.ask("cut finalizable", "done")
+        for _ in range(3):  # the finalizer runs in between
+            target.ask("gc", "done")
+        with reader(target) as found:
+            assert len(found.of_type("main.finalized")) == len(found.of_type("main.kept")) == 0
+
+
+@pytest.mark.parametrize("mode", ["stripped", *in_full("pie", "debug", "cgo")])
+def test_other_builds(mode: str) -> None:
+    """A stripped program has no names of variables: sections and offsets instead."""
+    with running(mode=mode) as target, reader(target) as found:
+        references = found.references()
+    paths = [path for root in references.roots for path in root.paths.all()]
+    of_type = {
+        kind: sum(p.objects for p in paths if p.type == kind)
+        for kind in ("main.large", "main.circle", "main.node")
+    }
+    assert of_type["main.large"] == 20
+    assert of_type["main.circle"] >= 4000
+    assert of_type["main.node"] == (0 if mode == "stripped" else 20000) or mode != "stripped"
+    assert any(root.paths.label.startswith(".bss+") for root in references.roots) == (
+        mode == "stripped"
+    )
+
+
+def test_a_program_that_changes_meanwhile_is_read() -> None:
+    """Objects whose references changed belong to no path, and are counted."""
+    with Target.start(program("memory")) as target:
+        target.ask("keep 3000", "done")
+        target.ask("gc", "done")
+        target.ask("churn", "done")
+        with reader(target) as found:
+            references = found.references()
+    records = root_of(references, "main.records")
+    assert sum(path.objects for path in records.all() if path.type == "main.record") == 3000
+    assert references.changed_bytes < references.used
+
+
+def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Target]:
+    with running() as target:
+        yield target
+
+
+def test_the_answer_comes_first(shared: Target) -> None:
+    finished = ran(str(shared.pid), "--references")
+    assert finished.returncode == ExitCode.OK, finished.stderr
+    first, second, *_ = finished.stdout.splitlines()
+    assert "are reachable in process" in first
+    assert second.startswith("main.sessions (map[string]*main.session) keeps 5.55 MiB")
+    assert "[]uint8 (4.88 MiB) below main.session.data" in second
+    assert not has_probes(shared.pid)
+
+
+def test_json_and_why(shared: Target) -> None:
+    finished = ran(str(shared.pid), "--references", "--json")
+    found = json.loads(finished.stdout)
+    jsonschema.validate(found, SCHEMA)
+    sessions = next(root for root in found["roots"] if root["label"] == "main.sessions")
+    assert sessions["kind"] == "variable"
+    assert sessions["total_objects"] >= 20001
+    finished = ran("--pid", str(shared.pid), "--why", "main.session", "--json")
+    why = json.loads(finished.stdout)
+    jsonschema.validate(why, SCHEMA)
+    assert why["objects"] >= 5000
+    # Each has its data and tags; its name is also the map's key.
+    assert why["freed_objects"] >= 14_900
+    example = why["examples"][0]
+    assert example["references"][0]["label"] == "main.sessions"
+    finished = ran("--pid", str(shared.pid), "--why", hex(example["address"]))
+    assert "1 reachable object" in finished.stdout
+    assert "main.session" in finished.stdout
+
+
+def test_what_is_asked_about_must_be_there(shared: Target) -> None:
+    finished = ran("--pid", str(shared.pid), "--why", "main.sesion")
+    assert finished.returncode == ExitCode.FAILURE
+    assert "main.session" in finished.stderr
+
+
+@pytest.mark.parametrize("ending", ["html", *in_full("pb.gz")])
+def test_files(shared: Target, ending: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("references") / f"kept.{ending}"
+    finished = ran("--pid", str(shared.pid), "--references", "-o", str(file))
+    assert finished.returncode == ExitCode.OK, finished.stderr
+    if ending == "html":
+        assert b"main.sessions" in file.read_bytes()
+        return
+    report = subprocess.run(
+        [sys.executable, "-m", "ebpfprof", "report", str(file)], capture_output=True, text=True
+    )
+    assert "[]uint8" in report.stdout, report.stderr
+
+
+LEAKED = ("leakedSend", "leakedOuter", "leakedInner", "leakedSelect", "leakedNil")
+LEAKED_BY_LOCKS = ("leakedGroup", "leakedLock")
+STARTED = 3
+HIDDEN = 2
+
+
+@pytest.mark.parametrize("version", versions(*VERSIONS))
+def test_goroutines_that_can_never_continue(version: str) -> None:
+    """From Go 1.26 on, runtime.g has the lock for which a goroutine waits."""
+    with running(version) as target:
+        target.ask("leak", "done")
+        target.ask("gc", "done")
+        with opened(Process(target.pid)) as go:
+            found = ReferenceReader(go)
+            leaked = found.leaked()
+            names = {
+                goroutine.goid: go.binary.frames(
+                    go.binary.wrapped(goroutine.start_pc - go.load_bias)
+                )[-1].function
+                for goroutine in found.scan.goroutines
+            }
+            target.ask("profile", "done")
+            of_runtime = {
+                goroutine.goid
+                for goroutine in GoroutineScanner(go).scan().goroutines
+                if goroutine.is_leaked
+            }
+    counts = Counter(names[goid].removeprefix("main.").partition(".")[0] for goid in leaked.ids)
+    expected = LEAKED + (LEAKED_BY_LOCKS if version == NEWEST else ())
+    # A word that stayed on a stack, which is used again, may hide one.
+    assert counts.keys() == set(expected)
+    assert sum(counts.values()) >= STARTED * len(expected) - HIDDEN
+    assert leaked.used >= (STARTED - HIDDEN) * 4096
+    if version == NEWEST:
+        assert {*leaked.ids} <= of_runtime
+        assert len(of_runtime) == STARTED * len(expected)
+
+
+@pytest.mark.full
+def test_dump_shows_leaks() -> None:
+    command = (sys.executable, "-m", "ebpfprof", "dump", "--apart", "0", "--json")
+    with running() as target:
+        target.ask("leak", "done")
+        target.ask("gc", "done")
+        known, found = (
+            json.loads(
+                subprocess.run(
+                    [*command, *options, str(target.pid)], capture_output=True, text=True
+                ).stdout
+            )["goroutines"]
+            for options in ((), ("--leaks",))
+        )
+    assert sum(goroutine["can_never_go_on"] for goroutine in known) == STARTED  # leakedNil
+    leaked = [goroutine for goroutine in found if goroutine["can_never_go_on"]]
+    assert len(leaked) >= STARTED * len(LEAKED + LEAKED_BY_LOCKS) - HIDDEN
+    functions = {frame["function"] for goroutine in leaked for frame in goroutine["stack"]}
+    assert "main.leakedSelect" in functions
+    assert not {"main.fineGlobal", "main.fineTimer", "main.fineSleep"} & functions
+
+
+@pytest.mark.full
+def test_why_takes_a_function_that_allocates(shared: Target) -> None:
+    """Go's memory profile samples every 512 KiB: about ten of the sessions' buffers."""
+    finished = ran("--pid", str(shared.pid), "--why", "main.addSessions", "--json")
+    assert finished.returncode == ExitCode.OK, finished.stderr
+    why = json.loads(finished.stdout)
+    assert 1 <= why["objects"] < 100
+    assert {path["path"][0] for path in why["paths"]} == {
+        "main.sessions (map[string]*main.session)"
+    }
+
+
+@pytest.mark.full
+def test_watch_shows_the_path_that_grows() -> None:
+    options = ("--references", "--watch", "--every", "0.2", "--json")
+    with running() as target:
+        watching = subprocess.Popen(
+            [*COMMAND, *options, str(target.pid)], stdout=subprocess.PIPE, text=True
+        )
+        assert watching.stdout
+        try:
+            for line in watching.stdout:
+                if growing := json.loads(line)["growing"]:
+                    break
+                target.ask("grow 300", "done")
+                target.ask("gc", "done")
+        finally:
+            watching.kill()
+            watching.wait()
+            watching.stdout.close()
+    assert growing[0]["what"].startswith("main.sessions (map[string]*main.session) > [] ")
+    assert growing[0]["what"].endswith(".data ([]uint8)")

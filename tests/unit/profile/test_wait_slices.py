@@ -1,0 +1,151 @@
+"""Waits by time and by length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebpfprof.profile.handlers import HANDLER
+from ebpfprof.profile.model import Label, Profile, Sample
+from ebpfprof.profile.wait_histogram import SCALE, WaitHistogram
+from ebpfprof.profile.wait_slices import MOST_SLICES, WaitSlices
+from tests.unit.export.small_profile import LOCK, RECEIVE, SMALL, WORK
+
+MS = 1_000_000
+STACKS = ((RECEIVE, WORK), (LOCK, WORK))
+
+
+def bucket(ms: int) -> int:
+    return SCALE.bucket_of(ms * MS)
+
+
+def waits(*lengths_ms: int, stack: int = 0) -> Sample:
+    """Waits of a stack, of these lengths."""
+    lengths_ns = [ms * MS for ms in lengths_ms]
+    return Sample(
+        STACKS[stack],
+        (len(lengths_ns), sum(lengths_ns)),
+        lengths=WaitHistogram.of(lengths_ns),
+    )
+
+
+def profile_of(*samples: Sample) -> Profile:
+    return replace(SMALL, samples=samples)
+
+
+def sliced(*parts: Sequence[Sample], **bounds: int) -> WaitSlices:
+    """One slice a second."""
+    slices = WaitSlices(**bounds)
+    for index, samples in enumerate(parts):
+        slices.add(profile_of(*samples), index, index + 1)
+    return slices
+
+
+def cells(slices: WaitSlices, stack: int = 0) -> list[tuple[int, int | None, int, int]]:
+    return list(slices.cells(Sample(STACKS[stack], (0, 0))))
+
+
+def test_waits_are_where_they_ended_and_how_long_they_were() -> None:
+    slices = sliced([waits(1, 1)], [waits(40), waits(1, stack=1)])
+    assert slices.times == [(0, 1), (1, 2)]
+    assert cells(slices) == [(0, bucket(1), 2, 2 * MS), (1, bucket(40), 1, 40 * MS)]
+    assert cells(slices, 1) == [(1, bucket(1), 1, MS)]
+
+
+def test_a_stack_of_none_has_no_cells() -> None:
+    assert not list(sliced([waits(1)]).cells(Sample((WORK,), (0, 0))))
+
+
+def test_waits_of_unknown_length_have_a_place_of_their_own() -> None:
+    cut_off = Sample(STACKS[0], (3, 90 * MS), lengths=WaitHistogram.of([30 * MS]))
+    (known, rest) = cells(sliced([cut_off]))
+    assert known[:3] == (0, bucket(30), 1)
+    assert rest[:3] == (0, None, 2)
+    assert known[3] + rest[3] == 90 * MS
+
+
+def test_a_wait_that_went_on_is_only_in_its_last_slice() -> None:
+    begun = waits(30, 5)
+    longer = replace(
+        waits(70),
+        values=(0, 40 * MS),
+        lengths=WaitHistogram.of([70 * MS]) - WaitHistogram.of([30 * MS]),
+    )
+    found = cells(sliced([begun], [], [longer]))
+    assert [cell[:3] for cell in found] == [(0, bucket(5), 1), (2, bucket(70), 1)]
+    assert sum(cell[3] for cell in found) == 75 * MS
+
+
+def test_too_many_slices_become_half_as_many() -> None:
+    parts = [[waits(1)] for _ in range(MOST_SLICES + 1)]
+    slices = sliced(*parts)
+    pairs = [(start, start + 2) for start in range(0, MOST_SLICES, 2)]
+    assert slices.times == [*pairs, (MOST_SLICES, MOST_SLICES + 1)]
+    assert sum(cell[2] for cell in cells(slices)) == MOST_SLICES + 1
+
+
+def test_cells_are_bounded() -> None:
+    parts = [[waits(1, 10), waits(1, stack=1)] for _ in range(8)]
+    assert len(sliced(*parts, most_cells=12).times) == 4
+    assert len(sliced(*parts, most_cells=1).times) == 1
+
+
+def test_the_label_of_a_handler_is_added_later() -> None:
+    slices = sliced([waits(1)])
+    labelled = replace(waits(1), labels=(Label(HANDLER, "main.checkout"),))
+    assert list(slices.cells(labelled)) == cells(slices)
+    other = replace(waits(1), labels=(Label("tenant", "blue"),))
+    assert list(slices.cells(other)) == []
+
+
+@st.composite
+def recordings(draw: st.DrawFn) -> list[list[Sample]]:
+    """What each slice adds: waits that end, and waits in progress that go on."""
+    parts, running = [], [0, 0]
+    for _ in range(draw(st.integers(1, 12))):
+        samples = []
+        for stack in (0, 1):
+            ended = draw(st.lists(st.integers(1, 5_000), max_size=4))
+            sample = waits(*ended, stack=stack)
+            more = draw(st.integers(0, 900))
+            if more:
+                before = [running[stack] * MS] if running[stack] else []
+                running[stack] += more
+                now = WaitHistogram.of([running[stack] * MS])
+                count, delay_ns = sample.values
+                sample = replace(
+                    sample,
+                    values=(count + (not before), delay_ns + more * MS),
+                    lengths=sample.lengths + (now - WaitHistogram.of(before)),
+                )
+            samples.append(sample)
+        parts.append(samples)
+    return parts
+
+
+@given(recordings(), st.integers(1, 20), st.integers(1, 40))
+def test_the_cells_add_up_to_the_profile(
+    parts: list[list[Sample]], most_slices: int, most_cells: int
+) -> None:
+    slices = sliced(*parts, most_slices=most_slices, most_cells=most_cells)
+    for stack in (0, 1):
+        samples = [samples[stack] for samples in parts]
+        found = cells(slices, stack)
+        assert sum(cell[2] for cell in found) == sum(one.values[0] for one in samples)
+        assert sum(cell[3] for cell in found) == sum(one.values[1] for one in samples)
+        assert all(cell[2] >= 0 and cell[3] >= 0 for cell in found)
+        lengths = WaitHistogram.together(one.lengths for one in samples)
+        by_bucket: dict[int | None, float] = {}
+        for _, place, count, _ in found:
+            by_bucket[place] = by_bucket.get(place, 0) + count
+        assert {place: count for place, count in by_bucket.items() if count} == dict(lengths.rows())
+
+
+def test_where_time_and_lengths_disagree_the_length_is_not_known() -> None:
+    estimated = replace(waits(100, 200), values=(2, 10 * MS))
+    assert cells(sliced([estimated])) == [(0, None, 2, 10 * MS)]
+    rough = replace(waits(100, 200), values=(2, 200 * MS))
+    assert [cell[1] for cell in cells(sliced([rough]))] == [bucket(100), bucket(200)]
