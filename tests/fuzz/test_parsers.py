@@ -79,6 +79,8 @@ OUR_OWN = {
     "ebpfprof.process.launch": "the memory of a program that has not run yet",
     "ebpfprof.kernel.compiler": "output of our own process",
     "ebpfprof.kernel.program_cache": "our own process's, in a folder that only root can write",
+    "ebpfprof.kernel.program_source": "our own C",
+    "ebpfprof.kernel.packaged_programs": "files of our own package, whose SHA-256 is checked",
     "ebpfprof.kernel.program": "rows of our own maps",
     "ebpfprof.kernel.maps": "rows of our own maps",
     "ebpfprof.profilers.waits.locks": "names come from the parsers lock-names and addresses",
