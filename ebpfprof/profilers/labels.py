@@ -39,15 +39,16 @@ def key_hashes(keys: tuple[str, ...] | None) -> tuple[int, ...]:
 
 def _key_hash(text: bytes) -> int:
     words = text.ljust(-(-len(text) // _CHUNK_BYTES) * _CHUNK_BYTES, b"\0")
-    found = _mixed(_SEED, len(text))
+    found = mixed(_SEED, len(text))
     for at in range(0, len(words), _WORD_BYTES):
-        found = _mixed(found, int.from_bytes(words[at : at + _WORD_BYTES], "little"))
+        found = mixed(found, int.from_bytes(words[at : at + _WORD_BYTES], "little"))
     return found
 
 
-def _mixed(found: int, word: int) -> int:
-    found = (found ^ word) * _HASH_FACTOR % (1 << 64)
-    return found ^ found >> 32
+def mixed(hash_so_far: int, word: int) -> int:
+    """The hash with one more word, as mix() of bpf/common/keys.h computes it."""
+    product = (hash_so_far ^ word) * _HASH_FACTOR % (1 << 64)
+    return product ^ product >> 32
 
 
 def macros(chosen_hashes: tuple[int, ...]) -> dict[str, int]:

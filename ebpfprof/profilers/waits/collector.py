@@ -43,7 +43,7 @@ _GROWTH = 4  # times as many goroutines as now may wait later
 _MAX_STACKS = 1 << 15
 _MANY_STACKS = 2  # times as many with by_lock, with wakers, and for more than _FEW_TARGETS
 _MAX_PAIRS = 1 << 16
-_MAX_LENGTHS = 1 << 17  # four rows for each stack: most have fewer
+_MAX_LENGTHS = 1 << 17  # four rows for each stack, of pairs and run queues, too: most have fewer
 _FEW_TARGETS = 8
 _MAX_LOCKS = 1 << 16
 _FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes about 0.2 ms, at each reading a part of it
@@ -54,7 +54,6 @@ _LARGE_MAPS = (
 _KINDS_OF_LOSSES = {
     "pairs_full": ("wakers",),
     "waker_unreadable": ("wakers",),
-    "lengths_full": ("block",),
 }  # others: all
 
 
@@ -94,6 +93,7 @@ class WaitsCollector(BoundedProbes):
                 **labels.macros(config.label_keys),
                 "WITH_WAKERS": int(config.wakers),
                 "WITH_RUNTIME_LOCKS": int(config.runtime_locks),
+                "WITH_RUN_QUEUE": int(config.run_queue),
                 "WITH_EARLIER": int(config.earlier_waits),
                 "WITH_ONE_IN_EIGHT": int(config.tracks_waits),
                 "WITH_ALARM": int(config.tracks_waits),
