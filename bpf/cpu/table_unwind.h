@@ -7,6 +7,7 @@
 #ifndef EBPFPROF_TABLE_UNWIND_H
 #define EBPFPROF_TABLE_UNWIND_H
 
+#include "common/loops.h"
 #include "common/keys.h"
 
 #define LINE_SHIFT 6
@@ -132,6 +133,7 @@ static __always_inline enum ending interrupted(struct cursor *at) {
 struct signal_stack {
     u64 start;
     u64 bytes;
+    u64 none; /* 0: see common/loops.h */
 };
 
 /*
@@ -153,8 +155,9 @@ static __always_inline u64 interrupted_sp(u64 sp, const struct signal_stack *sta
     u64 end = (stack->start + stack->bytes) & ~(UCONTEXT_ALIGN - 1);
     if (!stack->bytes || sp - stack->start > stack->bytes)
         return 0;
-    for (int i = 1; i <= UCONTEXT_PLACES; i++) {
-        u64 context = end - i * UCONTEXT_ALIGN;
+    for (u64 i = FROM_0(stack->none); i < UCONTEXT_PLACES; i++) {
+        VERIFIED_ONCE;
+        u64 context = end - (i + 1) * UCONTEXT_ALIGN;
         if (context < sp)
             return 0;
         if (read_user(&current, sizeof(current), (void *)(context + UCONTEXT_STACK)) == 0 &&
@@ -213,10 +216,11 @@ struct pcs {
     u64 pcs[MAX_DEPTH]; /* innermost first; return addresses, or interrupted addresses + 1 */
 };
 
-/* Unwinds from the cursor on. */
+/* Unwinds from the cursor on, to an empty stack. */
 static __always_inline enum ending unwind(struct cursor *at, struct go_state *go, u64 target,
                                           struct pcs *to) {
-    for (int i = 0; i < MAX_DEPTH; i++) {
+    for (u64 i = FROM_0(*(volatile u64 *)&to->depth); i < MAX_DEPTH; i++) {
+        VERIFIED_ONCE;
         struct rule *rule = rule_at(at->pc - 1 + at->is_exact, target);
         if (!rule)
             return UNLEARNED;

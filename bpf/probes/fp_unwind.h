@@ -6,6 +6,7 @@
 #ifndef EBPFPROF_FP_UNWIND_H
 #define EBPFPROF_FP_UNWIND_H
 
+#include "common/loops.h"
 #include "common/keys.h"
 #include "common/loss.h"
 #include "common/memory.h"
@@ -199,7 +200,9 @@ static __always_inline void walk_stack(struct walker *walker, const struct targe
     struct frame frame = start->frame;
     u64 bp = start->bp, callback_bp = target->callback.none;
 
-    for (int i = 0; i < MAX_DEPTH && add_pc(walker, frame.return_pc); i++) {
+    for (u64 i = FROM_0(target->callback.none); i < MAX_DEPTH && add_pc(walker, frame.return_pc);
+         i++) {
+        VERIFIED_ONCE;
         /* By way of the map, so that verifiers know nothing of it: each path here is the same. */
         walker->next = frame_below(&frame, bp, &target->callback, &callback_bp);
         u64 next = *(volatile u64 *)&walker->next;

@@ -15,6 +15,7 @@ struct callback {
     /*
      * A 0 in 64 bits, which the verifier doesn't know to be 0: Linux 6.1 distinguishes stack slots
      * with a 0, with a bounded number and with any number, and would verify the walk for each.
+     * Loops begin with it (common/loops.h).
      */
     u64 none;
     u32 switch_offset;

@@ -9,6 +9,7 @@
  * that blocks: the kernel takes the processor from the thread, and its goroutine's status says what
  * it is in.
  */
+#include "common/at_load.h"
 #include "common/loss.h"
 #include "probes/fp_unwind.h"
 #include "probes/goroutine_stack.h"

@@ -244,11 +244,13 @@ static __always_inline u64 stack_of_parked(const struct passed *passed, struct w
     struct start *start = &walker->start;
     u64 key = 0, pc = 0;
     bool found = false;
-    for (int i = 0; i < MOVE_SPINS && !found; i++)
+    for (u64 i = FROM_0(target->callback.none); i < MOVE_SPINS && !found; i++) {
+        VERIFIED_ONCE;
         found = !read_user(&start->bounds, sizeof(start->bounds), (void *)passed->g) &&
                 !read_user(&start->frame.bp, sizeof(start->frame.bp),
                            (void *)(passed->g + target->sched_bp_offset)) &&
                 lies_in(start->frame.bp, &start->bounds);
+    }
     found = found && !read_user(&pc, sizeof(pc), (void *)(passed->g + G_SCHED_PC));
     start->frame.return_pc = pc;
     start->bp = target->callback.none;

@@ -7,8 +7,6 @@
 
 #include "probes/totals.h"
 
-#define EVERY_EVENT (BLOCK_RATE_NS == 1)
-
 enum state {
     OVER,  /* we don't know what it waits for now */
     WAITS, /* in an operation with a probe */
@@ -52,7 +50,7 @@ static __always_inline struct total weight(u64 delay_ns) {
     struct total total = {.count = COUNT_ONE, .delay_ns = delay_ns};
     if (delay_ns == 0) {
         total.count = 0;
-    } else if (delay_ns < BLOCK_RATE_NS) {
+    } else if (!EVERY_EVENT && delay_ns < BLOCK_RATE_NS) {
         total.count = (BLOCK_RATE_NS << COUNT_SHIFT) / delay_ns;
         total.delay_ns = BLOCK_RATE_NS;
     }

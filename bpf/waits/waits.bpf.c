@@ -13,9 +13,10 @@
  * adds the difference. semacquire1 may also get the semaphore without a park: on_settled.
  *
  * To record every event, we walk the stack before the goroutine parks: it is in this CPU's cache,
- * and no other thread moves it. With sampling, BLOCK_RATE_NS > 1, we walk it at the wake, when we
+ * and no other thread moves it. With sampling (not EVERY_EVENT), we walk it at the wake, when we
  * know whether to keep the event; and so we do for goroutines that waited before (recorded_time.h).
  */
+#include "common/at_load.h"
 #include "common/loss.h"
 #include "waits/locks.h"
 #include "probes/goroutine_stack.h"
@@ -161,8 +162,10 @@ static __always_inline u64 parked_stack(u64 g, u64 return_pc, const struct targe
     bool found = false;
     if (!walker)
         return 0;
-    for (int i = 0; i < MOVE_SPINS && !found; i++)
+    for (u64 i = FROM_0(target->callback.none); i < MOVE_SPINS && !found; i++) {
+        VERIFIED_ONCE;
         found = start_parked(g, target, return_pc, &walker->start);
+    }
     if (found)
         walk_stack(walker, target);
     if (found && !stack_moved(g, target, &walker->start.bounds, walker->loss < 0))
@@ -368,7 +371,6 @@ int on_release(struct pt_regs *ctx) {
 
 #endif
 
-#if WITH_EARLIER
 /* A goroutine that is parked while a window is about to begin. */
 struct seed {
     u64 target;
@@ -400,7 +402,6 @@ int seed(struct seed *seed) {
         quit_queue(seed->target, sema, wait.since_ns);
     return 0;
 }
-#endif
 
 #if WITH_ONE_IN_EIGHT
 #include "waits/one_in_eight.h"

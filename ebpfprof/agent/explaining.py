@@ -104,7 +104,7 @@ class ExplainingInTurn:
         self._began_s = self._explained_s[member.key] = time.monotonic()
         self._rounds.note_explanation()
         try:
-            found = await asyncio.to_thread(
+            explained = await asyncio.to_thread(
                 self._find, member.about.pid, LENGTH_S, lambda _: self._stopping.is_set()
             )
         except (NoSuchProcess, TargetGone):
@@ -116,10 +116,10 @@ class ExplainingInTurn:
             problem = f"{type(error).__name__}: {error}"
             self._log.say(f"Process {member.about.pid} could not be explained: {problem}")
             return
-        self._rounds.costs.note_explanation(found.cpu_s)
+        self._rounds.costs.note_explanation(explained.cpu_s)
         is_same = started_ns(member.about.pid) == member.about.started_ns
         if is_same and not self._stopping.is_set():
-            self._report(member, found.findings)
+            self._report(member, explained.findings)
 
     def _report(self, member: Member, found: Iterable[Finding]) -> None:
         changes = self._changes.setdefault(member.key, FindingChanges())

@@ -168,13 +168,13 @@ class _Figures(Collector):
             labels=(*_OF_SERVICE, "kind"),
         )
         names = self._agent.rounds.figures.name_of
-        found = {
+        lasting = {
             (*name, finding.kind)
             for latest in self._agent.explaining.findings
             if (name := names(latest.identity))
             for finding in latest.findings
         }
-        for labels in sorted(found):
+        for labels in sorted(lasting):
             family.add_metric(labels, 1)
         return family
 

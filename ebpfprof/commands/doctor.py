@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ebpfprof.commands.reachable_leaks import leaks_option
 from ebpfprof.commands.shared_options import ALLOW_UNKNOWN_GO_OPTION, apart_option, json_option
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
@@ -29,9 +30,16 @@ _STATE = len("missing")
 @click.command("doctor", cls=Verb)
 @target_options(required=False)
 @json_option()
+@leaks_option
 @apart_option(default_s=_APART_S)
 @ALLOW_UNKNOWN_GO_OPTION
-def command(pids: list[int], as_json: bool, apart_s: float | None, allow_unknown_go: bool) -> int:
+def command(
+    pids: list[int],
+    as_json: bool,
+    finds_leaks: bool,
+    apart_s: float | None,
+    allow_unknown_go: bool,
+) -> int:
     """Check what this machine lacks, or what is stuck in a process: deadlocks, lost wakeups.
 
     Without a process it tries each kernel feature that recordings need, and checks BCC, rights and
@@ -49,6 +57,7 @@ def command(pids: list[int], as_json: bool, apart_s: float | None, allow_unknown
     Examples:
       sudo ebpfprof doctor
       sudo ebpfprof doctor --pid 1234
+      sudo ebpfprof doctor --pid 1234 --leaks
       sudo ebpfprof doctor --name shop --json | jq '.processes[].findings[] | select(.certain)'
       sudo ebpfprof doctor --json | jq -r '.checks[] | select(.level != "ok") | .remedy'
     """
@@ -61,10 +70,11 @@ def command(pids: list[int], as_json: bool, apart_s: float | None, allow_unknown
             pids,
             apart_s=_APART_S if apart_s is None else apart_s,
             as_json=as_json,
+            finds_leaks=finds_leaks,
             allow_unknown_go=allow_unknown_go,
         )
-    if apart_s is not None or allow_unknown_go:
-        raise click.UsageError("--apart and --allow-unknown-go need a process: add PID.")
+    if apart_s is not None or allow_unknown_go or finds_leaks:
+        raise click.UsageError("--apart, --leaks and --allow-unknown-go need a process: add PID.")
     from ebpfprof.commands.doctor_checks import examine, exit_code
     from ebpfprof.console.terminal import has_color, is_terminal, say, width
 

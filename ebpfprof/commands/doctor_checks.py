@@ -19,11 +19,12 @@ from typing import Literal
 
 from ebpfprof.discovery.containers import container_of
 from ebpfprof.errors import (
+    AttachFailed,
     BccMissing,
     EbpfprofError,
     ExitCode,
 )
-from ebpfprof.kernel import btf, features
+from ebpfprof.kernel import btf, features, packaged_programs
 from ebpfprof.kernel.compiler import bcc_versions
 from ebpfprof.privileges.checks import in_first_user_namespace, missing_capabilities, way_out
 from ebpfprof.system.pid_namespace import sees_whole_machine
@@ -80,8 +81,11 @@ def examine() -> Iterator[Check]:
     for name, trial, meaning in _FEATURES:
         yield _tried(name, trial, meaning) if may_try else Check(name, "warn", _NOT_TRIED, meaning)
     yield _tried("BTF", _btf, "The CPU profile reads fields of the kernel's own structs.")
-    yield _bcc()
-    yield _llvm()
+    programs = _programs()
+    is_compiled = programs.level == "ok" and bool(packaged_programs.checksums())
+    yield programs
+    yield _bcc(is_needed=not is_compiled)
+    yield _llvm(is_needed=not is_compiled)
     yield from _packages()
     yield _paranoid(may_try)
     yield _kernel_names()
@@ -160,8 +164,8 @@ def _rights(missing: Sequence[str]) -> Check:
     meaning = "ebpfprof traces other processes and reads their files."
     code = ExitCode.PERMISSION_DENIED
     if missing:
-        found = f"without {', '.join(missing)}"
-        return Check("rights", "missing", found, meaning, way_out(), code)
+        state = f"without {', '.join(missing)}"
+        return Check("rights", "missing", state, meaning, way_out(), code)
     if not in_first_user_namespace():
         remedy = "Run ebpfprof as root of the machine, outside the container."
         return Check("rights", "missing", "root of a user namespace", meaning, remedy, code)
@@ -177,15 +181,15 @@ def _lockdown() -> Check:
     except OSError as error:
         return _unreadable("kernel lockdown", _LOCKDOWN, error, meaning)
     chosen = re.search(r"\[(\w+)\]", text)
-    found = chosen[1] if chosen else "none"
-    if found != "confidentiality":
-        return Check("kernel lockdown", "ok", found, meaning)
+    mode = chosen[1] if chosen else "none"
+    if mode != "confidentiality":
+        return Check("kernel lockdown", "ok", mode, meaning)
     remedy = (
         "Remove lockdown=confidentiality from the kernel's command line and reboot "
         "(lockdown=integrity is fine)."
     )
     code = ExitCode.KERNEL_UNSUPPORTED
-    return Check("kernel lockdown", "missing", found, meaning, remedy, code)
+    return Check("kernel lockdown", "missing", mode, meaning, remedy, code)
 
 
 def _container() -> Check:
@@ -207,21 +211,35 @@ def _container() -> Check:
     )
 
 
-def _bcc() -> Check:
+def _programs() -> Check:
+    name, meaning = "compiled BPF programs", "With those of a release, BCC is not needed."
+    try:
+        count = packaged_programs.check()
+    except AttachFailed as error:
+        return Check(name, "missing", "damaged", meaning, str(error), ExitCode.ATTACH_FAILED)
+    if not count:
+        return Check(name, "ok", "none: BCC compiles", meaning)
+    return Check(name, "ok", f"{count}, by {packaged_programs.compiler()}", meaning)
+
+
+def _bcc(*, is_needed: bool) -> Check:
     meaning = "It compiles the BPF programs."
     try:
         version = bcc_versions().bcc
     except BccMissing as error:
+        if not is_needed:
+            return Check("BCC", "ok", "none, and not needed", meaning)
         return Check("BCC", "missing", "none", meaning, str(error), ExitCode.BCC_MISSING)
     return Check("BCC", "ok", version or "unknown version", meaning)
 
 
-def _llvm() -> Check:
+def _llvm(*, is_needed: bool) -> Check:
     meaning = f"The BPF programs use atomic operations, which need LLVM {_OLDEST_LLVM}."
     try:
         version = bcc_versions().llvm
     except BccMissing:
-        return Check("LLVM of BCC", "warn", "unknown without BCC", meaning)
+        level: Level = "warn" if is_needed else "ok"
+        return Check("LLVM of BCC", level, "unknown without BCC", meaning)
     numbers = _NUMBERS.findall(version)
     if not numbers:
         return Check("LLVM of BCC", "ok", "unknown version", meaning)
@@ -243,9 +261,9 @@ def _packages() -> Iterator[Check]:
     lacking = list(filter(None, map(_lacking, wanted)))
     if lacking:
         typed = shlex.join([sys.executable, "-m", "pip", "install", *lacking])
-        found = f"without {', '.join(lacking)}"
+        state = f"without {', '.join(lacking)}"
         code = ExitCode.FAILURE
-        yield Check("Python packages", "missing", found, meaning, f"Type: {typed}", code)
+        yield Check("Python packages", "missing", state, meaning, f"Type: {typed}", code)
     else:
         yield Check("Python packages", "ok", f"all {len(wanted)}", meaning)
 
@@ -270,12 +288,12 @@ def _version(text: str) -> tuple[int, ...]:
 def _paranoid(may_try: bool) -> Check:
     meaning = "It limits perf events for users without rights."
     try:
-        found = _PARANOID.read_text().strip()
+        level = _PARANOID.read_text().strip()
     except OSError as error:
         return _unreadable("perf_event_paranoid", _PARANOID, error, meaning)
     if may_try:
-        return Check("perf_event_paranoid", "ok", f"{found}, no limit for root", meaning)
-    return Check("perf_event_paranoid", "warn", found, meaning, "As root, it has no effect.")
+        return Check("perf_event_paranoid", "ok", f"{level}, no limit for root", meaning)
+    return Check("perf_event_paranoid", "warn", level, meaning, "As root, it has no effect.")
 
 
 def _kernel_names() -> Check:
@@ -312,22 +330,22 @@ def _open_files() -> Check:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     meaning = "Each probe needs two open files, a process about fifty."
     if hard == resource.RLIM_INFINITY or hard >= 16 * _FILES_OF_A_TARGET:
-        found = "unlimited" if hard == resource.RLIM_INFINITY else f"up to {hard}"
-        return Check("open files", "ok", found, meaning)
+        limit = "unlimited" if hard == resource.RLIM_INFINITY else f"up to {hard}"
+        return Check("open files", "ok", limit, meaning)
     remedy = "For many processes at once, raise the hard limit: ulimit -Hn 65536"
     return Check("open files", "warn", f"up to {hard}", meaning, remedy)
 
 
 def _locked_memory() -> Check:
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    found = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft >> 10} KiB"
+    limit = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft >> 10} KiB"
     meaning = "Since Linux 5.11, BPF maps don't count against it."
-    return Check("locked memory", "ok", found, meaning)
+    return Check("locked memory", "ok", limit, meaning)
 
 
 def _tracefs() -> Check:
-    found = "mounted" if os.path.exists(_TRACEFS) else "not mounted"
-    return Check("tracefs", "ok", found, "Not needed: probes are links or perf events.")
+    state = "mounted" if os.path.exists(_TRACEFS) else "not mounted"
+    return Check("tracefs", "ok", state, "Not needed: probes are links or perf events.")
 
 
 def _disk() -> Check:
@@ -339,13 +357,13 @@ def _disk() -> Check:
             "disk space", "warn", f"unknown ({error.strerror})", meaning, "Use another folder."
         )
     free_bytes = space.f_bavail * space.f_frsize
-    found = f"{free_bytes >> 20} MiB"
+    free = f"{free_bytes >> 20} MiB"
     if not os.access(".", os.W_OK):
         return Check("disk space", "warn", "not writable", meaning, "Use another folder, or -o.")
     if free_bytes < _LITTLE_SPACE_BYTES:
         remedy = "Free some space, or use -o."
-        return Check("disk space", "warn", found, meaning, remedy)
-    return Check("disk space", "ok", found, meaning)
+        return Check("disk space", "warn", free, meaning, remedy)
+    return Check("disk space", "ok", free, meaning)
 
 
 def _unreadable(name: str, path: Path, error: OSError, meaning: str) -> Check:

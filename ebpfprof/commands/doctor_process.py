@@ -7,6 +7,7 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+from ebpfprof.commands.reachable_leaks import with_leaks
 from ebpfprof.commands.readable_targets import ReadableTargets, failure_as_json
 from ebpfprof.console.terminal import has_color, say, width
 from ebpfprof.console.text import duration
@@ -25,7 +26,12 @@ _SAMPLES: Final = 8
 
 
 def examine_processes(
-    pids: Sequence[int], *, apart_s: float, as_json: bool, allow_unknown_go: bool
+    pids: Sequence[int],
+    *,
+    apart_s: float,
+    as_json: bool,
+    finds_leaks: bool,
+    allow_unknown_go: bool,
 ) -> int:
     """Examine processes one after the other, and print what is wrong; returns the exit code.
 
@@ -44,8 +50,11 @@ def examine_processes(
                 of = f" ({number} of {len(pids)})" if len(pids) > 1 else ""
                 say(f"Sampling process {pid} for {duration(apart_s * 1e9)}{of} ...", err=True)
             with targets.reported(pid), ExitStack() as held:
-                _, dumper = targets.open(pid, held)
-                diagnoses.append(diagnosis(dumper.dump(apart_s=apart_s, samples=_SAMPLES)))
+                go, dumper = targets.open(pid, held)
+                dump = dumper.dump(apart_s=apart_s, samples=_SAMPLES)
+                if finds_leaks:
+                    dump = with_leaks(dump, go)
+                diagnoses.append(diagnosis(dump))
             for one in diagnoses:
                 is_stuck = is_stuck or bool(one.stuck)
                 rows.append(table.as_json(one))

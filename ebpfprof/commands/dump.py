@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ebpfprof.commands.reachable_leaks import leaks_option
 from ebpfprof.commands.shared_options import (
     ALLOW_UNKNOWN_GO_OPTION,
     apart_option,
@@ -20,6 +21,7 @@ _APART_S = 0.5
 @target_options()
 @click.option("--all", "show_all", is_flag=True, help="Show each goroutine, not groups.")
 @json_option()
+@leaks_option
 @apart_option(default_s=_APART_S, may_be_0=True)
 @watch_options(help="Sample repeatedly and show the groups that only grow: possible leaks.")
 @click.option("--no-pager", is_flag=True, help="Don't use a pager.")
@@ -28,6 +30,7 @@ def command(
     pids: list[int],
     show_all: bool,
     as_json: bool,
+    finds_leaks: bool,
     apart_s: float | None,
     watch: bool,
     every_s: float,
@@ -46,6 +49,7 @@ def command(
       sudo ebpfprof dump 1234
       sudo ebpfprof dump --pid 1234 --all
       sudo ebpfprof dump --name shop --apart 5
+      sudo ebpfprof dump --pid 1234 --leaks
       sudo ebpfprof dump --pid 1234 --watch --every 30
       sudo ebpfprof dump --pid 1234 --json | jq '.goroutines[] | select(.did_not_move)'
     """
@@ -54,11 +58,11 @@ def command(
     from ebpfprof.process.file_opener import WorkerFileOpener
     from ebpfprof.recording.drop_privileges import give_up_recording_rights
 
-    if watch and (show_all or apart_s is not None):
-        raise click.UsageError("--watch compares its own samples: omit --all and --apart.")
+    if watch and (show_all or finds_leaks or apart_s is not None):
+        raise click.UsageError("--watch compares its own samples: omit --all, --leaks and --apart.")
     give_up_recording_rights()
     chosen = DumpOptions(
-        as_json, show_all, _APART_S if apart_s is None else apart_s, allow_unknown_go
+        as_json, show_all, finds_leaks, _APART_S if apart_s is None else apart_s, allow_unknown_go
     )
     with WorkerFileOpener() as files:
         dumping = Dumping(files, chosen)

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ebpfprof.commands.reachable_leaks import with_leaks
 from ebpfprof.commands.readable_targets import ReadableTargets, failure_as_json
 from ebpfprof.commands.watching import sample_repeatedly
 from ebpfprof.console.terminal import has_color, say, width
@@ -30,6 +31,7 @@ class DumpOptions:
 
     as_json: bool
     show_all: bool
+    finds_leaks: bool
     apart_s: float
     allow_unknown_go: bool
 
@@ -63,8 +65,10 @@ class Dumping:
         for number, pid in enumerate(pids):
             text = ""
             with self._targets.reported(pid), ExitStack() as held:
-                _, dumper = self._targets.open(pid, held)
+                go, dumper = self._targets.open(pid, held)
                 dump = dumper.dump(apart_s=options.apart_s)
+                if options.finds_leaks:
+                    dump = with_leaks(dump, go)
                 if options.as_json:
                     text = goroutines.encode(dump) + "\n"
                 else:

@@ -62,12 +62,12 @@ class Explaining:
 
     def once(self) -> int:
         """Observe all processes, and print what is wrong; returns the exit code."""
-        found = self._observe(is_shown=not self.as_json)
+        by_pid = self._observe(is_shown=not self.as_json)
         if self.as_json:
-            rows = self._rows(found)
+            rows = self._rows(by_pid)
             say(table.document(self._code, rows))
         else:
-            self._show(found)
+            self._show(by_pid)
         return self._code
 
     def watch(self) -> int:
@@ -77,12 +77,12 @@ class Explaining:
         """
         is_first = True
         while is_first or not self._is_over:
-            found = self._observe(is_shown=is_first and not self.as_json)
+            by_pid = self._observe(is_shown=is_first and not self.as_json)
             if self.signals.came and not is_first:
                 break
             if is_first and not self.as_json:
-                self._show(found)
-            for pid, one in found.items():
+                self._show(by_pid)
+            for pid, one in by_pid.items():
                 known = self._changes.setdefault(pid, FindingChanges())
                 changes = known.add(by_place(one.explanation.findings))
                 if not is_first or self.as_json:
@@ -100,8 +100,8 @@ class Explaining:
             say(f"Waiting for trouble in {self._processes()}; Ctrl-C ends it", err=True)
         troubled: dict[int, Explained] = {}
         while not troubled and not self._is_over:
-            found = self._observe(is_shown=False)
-            troubled = {pid: one for pid, one in found.items() if one.level >= self._least}
+            by_pid = self._observe(is_shown=False)
+            troubled = {pid: one for pid, one in by_pid.items() if one.level >= self._least}
         if not troubled:
             if self.as_json:
                 say(table.document(self._code, self._rows({})))
@@ -131,18 +131,18 @@ class Explaining:
         """Observe once. Failures are reported, once each; they don't affect other processes."""
         with progress(self.length_s, is_shown=is_shown) as draw:
             observed = self.observer.observe(lambda gone_s: bool(draw(gone_s)) or self.signals.came)
-        found: dict[int, Explained] = {}
+        by_pid: dict[int, Explained] = {}
         for pid, evidence in zip(self.pids, observed, strict=True):
             if isinstance(evidence, EbpfprofError):
                 self._fail(pid, evidence)
                 continue
             evidence = without_cpu(evidence, self.refusal)
-            found[pid] = Explained(evidence, explained(evidence))
+            by_pid[pid] = Explained(evidence, explained(evidence))
             self._observed.add(pid)
-            is_wrong = found[pid].explanation.findings and found[pid].level >= self._least
+            is_wrong = by_pid[pid].explanation.findings and by_pid[pid].level >= self._least
             if is_wrong and self._code == ExitCode.OK:
                 self._code = FaultFound.exit_code
-        return found
+        return by_pid
 
     def _fail(self, pid: int, error: EbpfprofError) -> None:
         if pid in self._failed:
@@ -153,23 +153,23 @@ class Explaining:
         self._failed[pid] = error
         say(f"ebpfprof: {printable(str(error))}", err=True)
 
-    def _rows(self, found: dict[int, Explained]) -> list[dict[str, Any]]:
+    def _rows(self, by_pid: dict[int, Explained]) -> list[dict[str, Any]]:
         return [
-            table.as_json(found[pid].evidence, found[pid].explanation)
-            if pid in found
+            table.as_json(by_pid[pid].evidence, by_pid[pid].explanation)
+            if pid in by_pid
             else _failure_as_json(pid, self._failed[pid])
             for pid in self.pids
-            if pid in found or pid in self._failed
+            if pid in by_pid or pid in self._failed
         ]
 
-    def _show(self, found: dict[int, Explained]) -> None:
+    def _show(self, by_pid: dict[int, Explained]) -> None:
         """Print what is wrong; with several processes, a line of each first."""
         columns = width(sys.stdout)
         texts = []
         if len(self.pids) > 1:
             lines = [
-                table.summary(found[pid].evidence, found[pid].explanation)
-                if pid in found
+                table.summary(by_pid[pid].evidence, by_pid[pid].explanation)
+                if pid in by_pid
                 else f"{pid}: not explained (see the error above)"
                 for pid in self.pids
             ]
@@ -178,7 +178,7 @@ class Explaining:
         color = has_color(sys.stdout)
         texts += [
             table.render(one.evidence, one.explanation, columns, color=color, is_long=self.is_long)
-            for one in found.values()
+            for one in by_pid.values()
         ]
         say("\n".join(texts), end="")
 

@@ -82,11 +82,11 @@ def _profile(kind: str, files: Sequence[IndexedFile]) -> dict[str, Any]:
     }
 
 
-def _finding(found: IndexedFinding) -> dict[str, Any]:
-    finding = found.finding
+def _finding(indexed: IndexedFinding) -> dict[str, Any]:
+    finding = indexed.finding
     return {
-        "from": iso(found.begun_ns),
-        "to": iso(found.until_ns),
+        "from": iso(indexed.begun_ns),
+        "to": iso(indexed.until_ns),
         "kind": finding.kind,
         "level": finding.level,
         "title": finding.title,

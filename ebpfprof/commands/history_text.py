@@ -69,8 +69,8 @@ def list_text(
         notes.append("~ estimated; --name NAME shows the errors.")
     if left := names[len(shown) :]:
         notes.append(f"Also recorded: {', '.join(left)}: choose with --profile.")
-    if found := finding_lines(time, processes, is_named=True):
-        notes += ["", *found]
+    if findings := finding_lines(time, processes, is_named=True):
+        notes += ["", *findings]
     return "\n".join([*lines, "", table + "".join(f"{note}\n" for note in notes)])
 
 
@@ -126,16 +126,16 @@ def finding_lines(
     With `is_named`, the lines name the service.
     """
     span = time.begun_ns, time.until_ns
-    found = findings_of(time, processes)
-    lines = ["Findings:"] if found else []
-    for process, one in found[-_MOST_FINDINGS:]:
+    findings = findings_of(time, processes)
+    lines = ["Findings:"] if findings else []
+    for process, one in findings[-_MOST_FINDINGS:]:
         begin = of_day(max(one.begun_ns, span[0]), span)
         end = of_day(min(one.until_ns, span[1]), span)
         when = begin if begin == end else f"{begin} to {end}"
         name = f"{name_of(process)} " if is_named else ""
         who = printable(f"{name}({process.process.pid})")
         lines.append(f"  {when}  {who}: {printable(one.finding.title)}")
-    if (rest := len(found) - _MOST_FINDINGS) > 0:
+    if (rest := len(findings) - _MOST_FINDINGS) > 0:
         lines.append(f"  {counted(rest, 'earlier finding')}.")
     return lines
 

@@ -24,7 +24,10 @@ _FORMATS = tuple(name for name in PROFILES if name not in ("pgo", "json"))
 
 @click.command("memory", cls=Verb)
 @target_options()
-@json_option(help="Print JSON, one line per process (docs/memory.schema.json).")
+@json_option(
+    help="Print JSON, one line per process (docs/memory.schema.json; with --references or --why "
+    "docs/references.schema.json)."
+)
 @click.option("--all", "show_all", is_flag=True, help="Show all sizes and types.")
 @click.option(
     "--references",

@@ -173,9 +173,9 @@ def _of_handler(profile: Profile, text: str) -> Profile:
     """What the handlers with this text in their names did. Raises InvalidProfile without one."""
     from ebpfprof.profile.handlers import handler_names, of_handler
 
-    found = of_handler(profile, text)
-    if found.samples:
-        return found
+    chosen = of_handler(profile, text)
+    if chosen.samples:
+        return chosen
     names = ", ".join(map(printable, handler_names(profile)[:_MOST_NAMED]))
     known = f"It has {names}." if names else "It has no handlers."
     raise InvalidProfile(f"No handler of the profile has {printable(text)!r} in its name. {known}")

@@ -193,14 +193,14 @@ class OutputFolder:
     def _in_reach_of(self, owner: Owner) -> bool:
         # By the mode bits: otherwise the right to profile by sudo would be the right to own a file
         # in /etc/profile.d, for example.
-        found = os.fstat(self._fd)
-        if found.st_uid == owner.uid:
+        status = os.fstat(self._fd)
+        if status.st_uid == owner.uid:
             wanted = stat.S_IWUSR | stat.S_IXUSR
-        elif found.st_gid in groups_of(owner):
+        elif status.st_gid in groups_of(owner):
             wanted = stat.S_IWGRP | stat.S_IXGRP
         else:
             wanted = stat.S_IWOTH | stat.S_IXOTH
-        return found.st_mode & wanted == wanted
+        return status.st_mode & wanted == wanted
 
 
 def _undo_umask(fd: int) -> None:

@@ -32,13 +32,13 @@ def seconds_of(text: str, *, has_days: bool = False) -> float | None:
     if has_days and (days := _DAYS.fullmatch(text)):
         return float(days[1]) * 86400
     if re.fullmatch(f"(?:{_PART})+", text):
-        found = sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(_PART, text))
+        seconds = sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(_PART, text))
     else:
         try:
-            found = float(text)
+            seconds = float(text)
         except ValueError:
             return None
-    return found if math.isfinite(found) else None
+    return seconds if math.isfinite(seconds) else None
 
 
 def bytes_of(text: str) -> int | None:
@@ -56,5 +56,5 @@ def bytes_of(text: str) -> int | None:
 
 def similar(word: str, words: Iterable[str]) -> str:
     """A question behind a sentence, " Did you mean X?"; "" if no word is similar."""
-    found = get_close_matches(word, list(words), n=1)
-    return f" Did you mean {found[0]}?" if found else ""
+    nearest = get_close_matches(word, list(words), n=1)
+    return f" Did you mean {nearest[0]}?" if nearest else ""

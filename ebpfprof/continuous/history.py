@@ -66,7 +66,9 @@ class History:
         """
         window = Window(self.begun_s, now_s, _shown(sums, new))
         self.windows.append(window)
-        self.sums.update({kind: each for kind, each in sums.items() if not _is_moment(kind)})
+        self.sums.update(
+            {kind: sums_of_kind for kind, sums_of_kind in sums.items() if not _is_moment(kind)}
+        )
         for kind, profile in window.profiles.items():
             if not _is_moment(kind):
                 before = self.totals.get(kind, [0] * len(profile.sample_types))
@@ -123,5 +125,5 @@ def limit_size(histories: Sequence[History], max_samples: int) -> None:
 
 
 def _is_moment(kind: str) -> bool:
-    found = find_kind(kind)
-    return found is not None and found.is_moment
+    listed = find_kind(kind)
+    return listed is not None and listed.is_moment

@@ -72,7 +72,7 @@ class Format:
     def require_type(self, sample_types: Sequence[ValueType]) -> None:
         """Raise InvalidProfile if profiles with these sample types can't be written."""
         needed = self.needs_type
-        if needed and all(each.type != needed for each in sample_types):
+        if needed and all(sample_type.type != needed for sample_type in sample_types):
             raise InvalidProfile(
                 f"A {self.suffix} file takes {needed} profiles only: choose --profile {needed}, or "
                 "another format with -f."

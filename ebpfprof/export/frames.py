@@ -35,10 +35,10 @@ class FrameTable:
         numbers: list[int] = []
         known = self._of_location
         for location in reversed(sample.locations):
-            found = known.get(id(location))
-            if found is None:
-                found = known[id(location)] = (location, self._of(location))
-            numbers += found[1]
+            numbered = known.get(id(location))
+            if numbered is None:
+                numbered = known[id(location)] = (location, self._of(location))
+            numbers += numbered[1]
         return numbers
 
     def _of(self, location: Location) -> list[int]:

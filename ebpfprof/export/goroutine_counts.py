@@ -51,15 +51,15 @@ class GoroutineCount:
 def counted(goroutines: Iterable[TracedGoroutine], style: TracebackStyle) -> list[GoroutineCount]:
     """The goroutines by stack and labels, in Go's order: the most frequent first, then by key."""
     stacks = _Stacks(style.most_profiled)
-    found: dict[str, GoroutineCount] = {}
+    counts: dict[str, GoroutineCount] = {}
     for goroutine in goroutines:
         key, calls = stacks.of(goroutine)
-        known = found.get(key)
+        known = counts.get(key)
         if known is None:
-            found[key] = GoroutineCount(1, key, calls, goroutine.labels or (), goroutine.has_stack)
+            counts[key] = GoroutineCount(1, key, calls, goroutine.labels or (), goroutine.has_stack)
         else:
             known.count += 1
-    return sorted(found.values(), key=lambda count: (-count.count, count.key))
+    return sorted(counts.values(), key=lambda count: (-count.count, count.key))
 
 
 def samples(counts: Iterable[GoroutineCount], mappings: Sequence[Mapping]) -> Iterator[Sample]:

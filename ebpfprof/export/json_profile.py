@@ -227,11 +227,11 @@ def _incomplete(profile: Profile) -> dict[str, Any]:
 
 
 def _evidence(profile: Profile) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if any(sample.variance for sample in profile.samples):
-        found["errors"] = [round(math.sqrt(sample.variance), 1) for sample in profile.samples]
-        found["max_error"] = MAX_ERROR
-    return found
+        fields["errors"] = [round(math.sqrt(sample.variance), 1) for sample in profile.samples]
+        fields["max_error"] = MAX_ERROR
+    return fields
 
 
 def _lengths(profile: Profile) -> dict[str, Any]:
@@ -275,13 +275,13 @@ def _handlers(profile: Profile, index: int) -> dict[str, Any]:
 def _quantiles(
     lengths: WaitHistogram, waits: float, variance: float
 ) -> dict[str, list[float | None]]:
-    found: dict[str, list[float | None]] = {}
+    fields: dict[str, list[float | None]] = {}
     for name, part in QUANTILES.items():
         known = lengths.quantile(part, waits=waits, variance=variance)
         if known:
             most_ns = known.most_ns if math.isfinite(known.most_ns) else None
-            found[name] = [known.ns, known.least_ns, most_ns]
-    return found
+            fields[name] = [known.ns, known.least_ns, most_ns]
+    return fields
 
 
 def _value_type(value_type: ValueType) -> dict[str, str]:

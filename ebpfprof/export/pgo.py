@@ -32,7 +32,12 @@ def encode(profile: Profile) -> bytes:
     Raises InvalidProfile if it lacks the first lines of functions, which the compiler needs.
     """
     made = of_go(profile)
-    frames = (frame for each in made.samples for at in each.locations for frame in at.frames)
+    frames = (
+        frame
+        for sample in made.samples
+        for location in sample.locations
+        for frame in location.frames
+    )
     if made.samples and not any(frame.start_line for frame in frames):
         raise InvalidProfile(
             "The profile has no first lines of functions, without which the compiler finds no "

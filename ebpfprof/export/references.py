@@ -1,4 +1,7 @@
-"""What keeps a program's objects alive, as JSON, and as a profile with a sample for each path."""
+"""What keeps a program's objects alive, as JSON, and as a profile with a sample for each path.
+
+docs/references.schema.json describes the JSON.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,9 @@ def encode(references: References, pid: int, name: str, go_version: str, now_s: 
             "unread_bytes": references.unread,
             "left_out_bytes": references.left_out,
             "stacks_missed": references.stacks_missed,
+            "leaked_goroutines": list(references.leaked.ids),
+            "leaked_objects": references.leaked.objects,
+            "leaked_bytes": references.leaked.used,
             "roots": [
                 {"kind": root.kind, "goroutines": list(root.goroutines), **_path(root.paths)}
                 for root in references.roots

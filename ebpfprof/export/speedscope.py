@@ -52,12 +52,12 @@ def encode(profile: Profile, *, index: int = -1) -> bytes:
 
 
 def _frame(frame: ShownFrame) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": well_formed(frame.function)}
+    fields: dict[str, Any] = {"name": well_formed(frame.function)}
     if frame.file:
-        found["file"] = well_formed(frame.file)
+        fields["file"] = well_formed(frame.file)
     if frame.line > 0:
-        found["line"] = frame.line
-    return found
+        fields["line"] = frame.line
+    return fields
 
 
 def _sampled(name: str, unit: str, stacks: list[tuple[tuple[int, ...], int]]) -> dict[str, Any]:

@@ -36,14 +36,14 @@ _CUT: Final = "...additional frames elided...\n"
 def text(goroutines: Iterable[TracedGoroutine], style: TracebackStyle) -> bytes:
     """The text of all these goroutines; what is longer than MOST_BYTES is cut, as Go does."""
     writer = _Writer(style)
-    found, size = [], 0
+    parts, size = [], 0
     for goroutine in goroutines:
         part = writer.goroutine(goroutine).encode("utf-8", "backslashreplace")
-        found.append(part)
+        parts.append(part)
         size += len(part) + 1
         if size > MOST_BYTES:
             break
-    return b"\n".join(found)[:MOST_BYTES]
+    return b"\n".join(parts)[:MOST_BYTES]
 
 
 class _Line(NamedTuple):

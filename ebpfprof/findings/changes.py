@@ -49,7 +49,7 @@ class FindingChanges(Generic[_Found]):
         Returns the new ones and those that are still there, in order, then those that are gone. Of
         a finding that only this observation lacks, nothing is said.
         """
-        found = [
+        present = [
             FindingChange("still" if key in self._known else "new", finding)
             for key, finding in findings.items()
         ]
@@ -57,7 +57,7 @@ class FindingChanges(Generic[_Found]):
             key: self._absent.get(key, 0) + 1 for key in self._known if key not in findings
         }
         gone = [key for key, number in self._absent.items() if number >= _ABSENT]
-        changes = [*found, *(FindingChange("gone", self._known.pop(key)) for key in gone)]
+        changes = [*present, *(FindingChange("gone", self._known.pop(key)) for key in gone)]
         for key in gone:
             del self._absent[key]
         self._known |= findings

@@ -176,10 +176,10 @@ def _allocating(evidence: Evidence) -> Burnt | None:
     if cpu is None:
         return None
     stacks = cpu.where(lambda one: any(name.startswith(_ALLOCATOR) for name in one.names))
-    found = cpu.hottest(stacks)
-    if found is None:
+    hottest = cpu.hottest(stacks)
+    if hottest is None:
         return None
-    return found if found.share.value >= _LEAST_ALLOCATING * cpu.share(stacks).value else None
+    return hottest if hottest.share.value >= _LEAST_ALLOCATING * cpu.share(stacks).value else None
 
 
 def _rounded(number: float) -> str:

@@ -32,8 +32,8 @@ class HotStack:
     @property
     def place(self) -> Frame | None:
         """The innermost frame outside of Go's own library; None if there is none."""
-        found = caller_outside_library(self.frames)
-        return None if is_in_library(found.function) or not self.frames else found
+        caller = caller_outside_library(self.frames)
+        return None if is_in_library(caller.function) or not self.frames else caller
 
 
 class Burnt(NamedTuple):

@@ -185,14 +185,14 @@ def _is_short(evidence: Evidence, cpu: CpuTime) -> bool:
 
 def _by_pattern(cpu: CpuTime) -> list[tuple[Pattern, list[HotStack]]]:
     """The stacks of each pattern."""
-    found: list[tuple[Pattern, list[HotStack]]] = [(pattern, []) for pattern in PATTERNS]
+    by_pattern: list[tuple[Pattern, list[HotStack]]] = [(pattern, []) for pattern in PATTERNS]
     names = {name for stack in cpu.stacks for name in stack.names}
     fits = {name: number for name in names if (number := _first_pattern(name)) is not None}
     for stack in cpu.stacks:
         numbers = [fits[name] for name in stack.names & fits.keys()]
         if numbers and stack.names.isdisjoint(_STARTS):
-            found[min(numbers)][1].append(stack)
-    return found
+            by_pattern[min(numbers)][1].append(stack)
+    return by_pattern
 
 
 def _first_pattern(name: str) -> int | None:

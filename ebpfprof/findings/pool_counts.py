@@ -35,8 +35,8 @@ class DatabaseChange:
         number = f"{after.in_use} of {after.limit}" if after.limit else f"{after.in_use}"
         parts = [f"{number} connections in use", f"{counted(after.waiting, 'goroutine')} waiting"]
         if self.waits and passed_ns > 0:
-            each = duration(self.waited_ns / self.waits, 2)
-            parts.append(f"{rounded(self.waits * 1e9 / passed_ns)} waits a second, {each} each")
+            mean = duration(self.waited_ns / self.waits, 2)
+            parts.append(f"{rounded(self.waits * 1e9 / passed_ns)} waits a second, {mean} each")
         return f"{', '.join(parts)}."
 
 

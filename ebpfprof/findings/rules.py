@@ -99,14 +99,14 @@ class Explanation(NamedTuple):
 
 def explained(evidence: Evidence) -> Explanation:
     """Apply all rules to what was observed."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     fine: list[str] = []
     for rule in RULES:
         of_rule = list(rule.find(evidence))
-        found += of_rule
+        findings += of_rule
         words = "" if of_rule else rule.fine(evidence)
         fine += [words] if words else []
-    return Explanation(tuple(ranked(found)), tuple(fine))
+    return Explanation(tuple(ranked(findings)), tuple(fine))
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:

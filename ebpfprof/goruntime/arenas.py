@@ -39,7 +39,7 @@ class Arenas:
 
         Raises TargetGone, or UnreadableMemory (there is no table).
         """
-        found = np.zeros(len(addresses), np.uint64)
+        spans = np.zeros(len(addresses), np.uint64)
         table = int.from_bytes(self._memory.read(self._table_at, 8), "little")
         possible = np.flatnonzero((addresses > 0) & (addresses < _BASE))
         numbers = (addresses[possible] + np.uint64(_BASE)) >> np.uint64(_SHIFT)
@@ -50,5 +50,5 @@ class Arenas:
         possible, arenas = possible[arenas != 0], arenas[arenas != 0]
         pages = (addresses[possible] >> np.uint64(PAGE_SHIFT)) % np.uint64(_PAGES)
         places = arenas + self._spans_offset + np.uint64(8) * pages
-        found[possible] = self._memory.read_records(places, _POINTER)
-        return found
+        spans[possible] = self._memory.read_records(places, _POINTER)
+        return spans

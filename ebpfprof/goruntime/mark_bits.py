@@ -25,10 +25,10 @@ _AT_ONCE: Final = 1 << 13
 
 def slots_of(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """How many objects each span has room for; rows as in goruntime.spans.Spans."""
-    found: npt.NDArray[np.int64] = (rows["pages"] * np.uint64(PAGE_BYTES) // rows["slot"]).astype(
+    slots: npt.NDArray[np.int64] = (rows["pages"] * np.uint64(PAGE_BYTES) // rows["slot"]).astype(
         np.int64
     )
-    return np.minimum(found, _MOST_BLOCKS * _BLOCK_BITS)
+    return np.minimum(slots, _MOST_BLOCKS * _BLOCK_BITS)
 
 
 def marks(
@@ -40,14 +40,14 @@ def marks(
     """
     most = int(slots.max(initial=1))
     blocks = -(-most // _BLOCK_BITS)
-    found = np.zeros((len(rows), blocks * _BLOCK_BITS), np.bool_)
+    bits = np.zeros((len(rows), blocks * _BLOCK_BITS), np.bool_)
     needed = -(-slots // _BLOCK_BITS)
     for count in np.unique(needed).tolist():
         at = np.flatnonzero(needed == count)
         data = memory.read_records(rows["bits"][at], np.dtype((np.uint8, (8 * count,))))
-        found[at, : count * _BLOCK_BITS] = np.unpackbits(data, axis=1, bitorder="little")
-    found &= np.arange(found.shape[1]) < slots[:, None]
-    return found
+        bits[at, : count * _BLOCK_BITS] = np.unpackbits(data, axis=1, bitorder="little")
+    bits &= np.arange(bits.shape[1]) < slots[:, None]
+    return bits
 
 
 def marked(memory: Memory, rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -114,7 +114,7 @@ def with_plugins(
     Places in plugins are addresses of the program as linked, as those in the program. Plugins that
     the BPF programs have no room for can't be probed.
     """
-    found = []
+    analysed = []
     for plugin in plugins:
         code, joined = plugin.code, sites
         if code:
@@ -123,8 +123,8 @@ def with_plugins(
             if len(callers) > MAX_LOCK_CALLERS or not _agree(sites, code.sites):
                 code, joined = None, sites
         sites = joined
-        found.append(replace(plugin, code=code))
-    return sites, tuple(found)
+        analysed.append(replace(plugin, code=code))
+    return sites, tuple(analysed)
 
 
 def _agree(sites: ProbeSites, others: ProbeSites) -> bool:

@@ -49,20 +49,20 @@ class Spans:
     @property
     def size_classes(self) -> npt.NDArray[np.int64]:
         """The size class of each."""
-        found: npt.NDArray[np.int64] = (self.rows["class"] >> 1).astype(np.int64)
-        return found
+        classes: npt.NDArray[np.int64] = (self.rows["class"] >> 1).astype(np.int64)
+        return classes
 
     @property
     def has_pointers(self) -> npt.NDArray[np.bool_]:
         """Whether objects of each may have pointers."""
-        found: npt.NDArray[np.bool_] = (self.rows["class"] & 1) == 0
-        return found
+        is_scanned: npt.NDArray[np.bool_] = (self.rows["class"] & 1) == 0
+        return is_scanned
 
     @property
     def sizes(self) -> npt.NDArray[np.int64]:
         """How many bytes each takes."""
-        found: npt.NDArray[np.int64] = self.rows["pages"].astype(np.int64) * PAGE_BYTES
-        return found
+        in_bytes: npt.NDArray[np.int64] = self.rows["pages"].astype(np.int64) * PAGE_BYTES
+        return in_bytes
 
 
 def all_spans(memory: Memory, layout: RuntimeLayout, heap: int) -> Spans:

@@ -1,8 +1,9 @@
 """Compiles C with BCC, in a process of its own; the only module that imports bcc.
 
 LLVM takes about 100 MB, which that process frees when it ends, before anything is recorded. The
-result is data: the maps to create, and the instructions of each function. Programs in the cache
-(ebpfprof.kernel.program_cache) are not compiled again.
+result is data: the maps to create, and the instructions of each function. Programs of a release
+(ebpfprof.kernel.packaged_programs) or in the cache (ebpfprof.kernel.program_cache) are not
+compiled.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ebpfprof.errors import INSTALL_BCC, AttachFailed, BccMissing, KernelUnsupported, to_type
-from ebpfprof.kernel import features, program_cache
-from ebpfprof.kernel.sources import bpf_folder, program_text
-from ebpfprof.kernel.syscalls import INSTRUCTION_BYTES
+from ebpfprof.kernel import features, packaged_programs, program_cache
+from ebpfprof.kernel.program_source import Compiled, ProgramSource, with_maps
+from ebpfprof.kernel.sources import bpf_folder
 from ebpfprof.system import child_process
 from ebpfprof.system.channel import ChannelError, Frame, MessageChannel
 
@@ -38,53 +39,25 @@ _HIDES_SYSTEM = re.compile(r"^include-system-site-packages *= *false", re.MULTIL
 _PACKAGES = Path("/usr/lib")  # as */*-packages: where distributions put the modules of Python
 _LLVM = re.compile(r"/libLLVM[-.](?:so\.)?([0-9]+(?:\.[0-9]+)*)")
 
-# struct bpf_insn, include/uapi/linux/bpf.h: a register and a number that is a map's descriptor.
-_LOAD_64 = 0x18  # BPF_LD | BPF_DW | BPF_IMM
-_MAP_FD = 1  # BPF_PSEUDO_MAP_FD
-
-
-@dataclass(frozen=True, slots=True)
-class MapShape:
-    """A map as the C declares it. `kind` is its enum bpf_map_type; 0 bytes: no keys or values.
-
-    `key` and `value` are C types as BCC gives them: the name of a number's type, or a list of the
-    struct's name and its fields.
-    """
-
-    name: str
-    kind: int
-    key_bytes: int
-    value_bytes: int
-    max_entries: int
-    key: Any
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A compiled C file. Instructions that load a map have its index in `maps`."""
-
-    maps: tuple[MapShape, ...]
-    functions: Mapping[str, bytes]
-    license: str
-
 
 class Compilation:
     """A C file that is being compiled while this process does other things. To be closed."""
 
-    def __init__(
-        self, name: str, constants: Mapping[str, int | str], functions: Sequence[str]
-    ) -> None:
-        """Begin to compile `functions` of bpf/`name`, with `constants` as preprocessor macros."""
-        self._name = name
+    def __init__(self, source: ProgramSource) -> None:
+        """Begin to compile it, unless this release has it compiled."""
+        self._name = source.name
         self._pid = 0
         self._channel: MessageChannel | None = None
-        self._key = _cache_key(name, constants, functions)
+        self._key = ""
+        self._compiled = packaged_programs.find(source)
+        if self._compiled:
+            return
+        self._key = _cache_key(source)
         self._compiled = _from_cache(self._key)
         if self._compiled:
             return
         self._channel, theirs = MessageChannel.pair(NAME)
-        work = partial(_compile_for_parent, name, constants, functions)
+        work = partial(_compile_for_parent, source)
         with theirs:
             self._pid = child_process.start(NAME, work, [theirs.fileno()], ends_with_us=True)
 
@@ -100,7 +73,7 @@ class Compilation:
                 f"The process that compiles {self._name} ({NAME}) ended before it was done "
                 f"(status {self._reap()}): it was killed, or there was no memory for it."
             ) from error
-        self._compiled = _compiled(made)
+        self._compiled = Compiled.of_json(made)
         if self._key:
             program_cache.keep(self._key, made)
         return self._compiled
@@ -118,24 +91,15 @@ class Compilation:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if pid else 0
 
 
-def _compiled(made: Mapping[str, Any]) -> Compiled:
-    """From what _compile() returns. Raises KeyError, TypeError, ValueError or AttributeError."""
-    return Compiled(
-        tuple(MapShape(**shape) for shape in made["maps"]),
-        {name: bytes.fromhex(code) for name, code in made["functions"].items()},
-        made["license"],
-    )
-
-
 def _from_cache(key: str) -> Compiled | None:
     made = program_cache.find(key) if key else None
     # What is no program is compiled and replaced.
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
-        return _compiled(made) if made else None
+        return Compiled.of_json(made) if made else None
     return None
 
 
-def _cache_key(name: str, constants: Mapping[str, int | str], functions: Sequence[str]) -> str:
+def _cache_key(source: ProgramSource) -> str:
     """A key for all that the compiler reads; "" if there is no BCC.
 
     BCC is not imported for that, which would take long.
@@ -149,9 +113,8 @@ def _cache_key(name: str, constants: Mapping[str, int | str], functions: Sequenc
     except (OSError, ValueError):  # a BCC of unknown version: compiled each time
         return ""
     kernel = os.uname()
-    flags = [*map(str, constants.items()), *functions]
     return program_cache.key_of(
-        [kernel.release, kernel.version, bcc.origin, *texts, program_text(name), *flags]
+        [kernel.release, kernel.version, bcc.origin, *texts, *source.parts()]
     )
 
 
@@ -159,42 +122,41 @@ def _headers() -> Path:
     return bpf_folder() / "headers"
 
 
-def _compile_for_parent(
-    name: str, constants: Mapping[str, int | str], functions: Sequence[str], fd: int
-) -> None:
+def _compile_for_parent(source: ProgramSource, fd: int) -> None:
     """What the process does: compile, and send the result."""
     channel = MessageChannel.to_parent(fd)
     try:
-        made = _compile(name, constants, functions)
+        made = compile_with_bcc(source)
     except Exception as error:  # any error: our parent raises it
         channel.send_failure(error)
     else:
         channel.send_result(Frame(made))
 
 
-def _compile(
-    name: str, constants: Mapping[str, int | str], functions: Sequence[str]
-) -> dict[str, Any]:
-    """Compile; returns a Compiled as JSON can hold it."""
+def compile_with_bcc(source: ProgramSource) -> dict[str, Any]:
+    """Compile; returns a Compiled as JSON can hold it (Compiled.of_json).
+
+    It changes this process: environment, working directory, standard error. Raises BccMissing or
+    KernelUnsupported.
+    """
     bcc = _import_bcc()
     headers = _set_kernel_headers()
-    flags = [f"-D{key}={value}" for key, value in constants.items()]
     os.chdir(headers)  # BCC would take headers from the working directory before all others
     with _native_stderr() as said:
         try:
-            bpf = bcc.BPF(text=program_text(name).encode(), cflags=flags)
+            bpf = bcc.BPF(text=source.text().encode(), cflags=source.flags())
         except Exception as error:  # BCC raises nothing narrower
             # A kernel without attach cookies may also limit maps by RLIMIT_MEMLOCK (before 5.11).
             features.require_cookies()
             raise KernelUnsupported(
-                f"BCC could not compile {name} or create its maps: {error}\n{said()}"
+                f"BCC could not compile {source.name} or create its maps: {error}\n{said()}"
             ) from error
     shapes, numbers = _maps(bcc.lib, ctypes.c_void_p(bpf.module))
     return {
         "maps": shapes,
         "functions": {
             function: with_maps(bpf.dump_func(function.encode()), numbers.__getitem__).hex()
-            for function in functions
+            for function in source.all_functions()
         },
         "license": bcc.lib.bpf_module_license(bpf.module).decode(),
     }
@@ -224,16 +186,6 @@ def _maps(
             }
         )
     return shapes, numbers
-
-
-def with_maps(instructions: bytes, map_of: Callable[[int], int]) -> bytes:
-    """The instructions with `map_of` of each number that stands for a map in its place."""
-    changed = bytearray(instructions)
-    for at in range(0, len(changed), INSTRUCTION_BYTES):
-        if changed[at] == _LOAD_64 and changed[at + 1] >> 4 == _MAP_FD:
-            number = int.from_bytes(changed[at + 4 : at + 8], "little")
-            changed[at + 4 : at + 8] = map_of(number).to_bytes(4, "little")
-    return bytes(changed)
 
 
 def _set_kernel_headers() -> str:

@@ -93,6 +93,18 @@ def have_growing_maps() -> bool:
     return True
 
 
+@cache
+def have_may_goto() -> bool:
+    """Whether loops may have may_goto (common/loops.h): Linux 6.9."""
+    # r0 = 0; may_goto to the next instruction; exit
+    code = bytes.fromhex("b700000000000000 e500000000000000 9500000000000000")
+    try:
+        os.close(syscalls.load_program("perf_event", code))
+    except OSError:
+        return False
+    return True
+
+
 def require_uprobes() -> None:
     """Put a probe into this very process, at a place that it never passes again, and remove it.
 

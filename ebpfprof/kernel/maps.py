@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.errors import KernelUnsupported
 from ebpfprof.kernel import features, syscalls
-from ebpfprof.kernel.compiler import MapShape
+from ebpfprof.kernel.program_source import MapShape
 from ebpfprof.kernel.refusals import NOT_ALLOWED, not_offered
 from ebpfprof.kernel.ring_buffer import RingReader
 
@@ -47,18 +47,18 @@ class BpfMap:
     def __init__(
         self,
         shape: MapShape,
-        max_entries: int | None = None,
+        max_entries: int,
         *,
         grows: bool = False,
         is_mapped: bool = False,
     ) -> None:
-        """Create it, with as many entries as in its C if no number is given.
+        """Create it.
 
         A hash map that `grows` takes memory as rows come, if the kernel can do that. An array that
         `is_mapped` is read without system calls. Raises KernelUnsupported or PermissionDenied.
         """
         self.name, self._shape = shape.name, shape
-        self.max_entries = max_entries or shape.max_entries
+        self.max_entries = max_entries
         self._reader: RingReader | None = None
         self._mapped: mmap.mmap | None = None
         self._is_mapped = is_mapped

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Mapping, Sequence, Set
+from functools import partial
+from typing import Protocol
 
 from ebpfprof.errors import AttachFailed, KernelUnsupported, PermissionDenied
 from ebpfprof.kernel import features, perf_events, probe_cost, syscalls, uprobe_links, uprobes
-from ebpfprof.kernel.compiler import Compilation, with_maps
+from ebpfprof.kernel.compiler import Compilation
 from ebpfprof.kernel.maps import BpfMap
+from ebpfprof.kernel.program_source import ProgramSource, ready, sized_maps
 from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
 from ebpfprof.privileges.checks import way_out
 from ebpfprof.system.closing import Closing
 
 _LOSSES = "losses"  # a number for each target and kind of loss: too many to read one by one
+
+
+class _Make(Protocol):
+    """Makes the instructions of a function: program_source.ready() with all but the last."""
+
+    def __call__(self, *, may_goto: bool) -> bytes: ...
 
 
 class BpfProgram(Closing):
@@ -25,39 +35,40 @@ class BpfProgram(Closing):
 
     def __init__(
         self,
-        name: str,
-        constants: Mapping[str, int | str],
-        functions: Sequence[str],
-        perf_functions: Sequence[str] = (),
-        own_functions: Sequence[str] = (),
+        source: ProgramSource,
+        numbers: Mapping[str, int] | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
-        """Begin to compile bpf/`name` with `constants` as preprocessor macros; load() ends it.
+        """Begin to compile it, if need be; load() ends that.
 
-        `functions` are for attach_uprobes, `perf_functions` for attach_sampler, `own_functions`
-        for run and attach_tracepoint. Raises KernelUnsupported or PermissionDenied.
+        `numbers` has the values of `source.numbers`, `sizes` those of program_source.SIZES. Raises
+        KernelUnsupported or PermissionDenied.
         """
         features.require_bpf()
+        self._source = source
+        self._numbers = [(numbers or {})[name] for name in source.numbers]
+        self._sizes = sizes or {}
         self._kinds: dict[str, syscalls.ProgramKind] = {
-            **dict.fromkeys(functions, "kprobe"),
-            **dict.fromkeys(perf_functions, "perf_event"),
-            **dict.fromkeys(own_functions, "raw_tracepoint"),
+            **dict.fromkeys(source.functions, "kprobe"),
+            **dict.fromkeys(source.perf_functions, "perf_event"),
+            **dict.fromkeys(source.own_functions, "raw_tracepoint"),
         }
         self.maps: Mapping[str, BpfMap] = {}
         """By their names in the C; all of them once load() has made them."""
         self._loaded: dict[str, int] = {}
-        self._code: dict[str, tuple[bytes, str]] = {}  # of functions for uprobes, and its license
+        self._code: dict[str, tuple[_Make, str]] = {}  # of functions for uprobes, and its license
         self._for_events: dict[str, int] = {}  # loaded again, where links can't be used
         self._sampler_links: dict[int, int] = {}  # the event's fd -> the link's
         self._tracepoints: list[int] = []
         self._helper: UprobeHelper | None = None
         # First: it takes longest, and holds nothing of the rest.
-        self._compilation = Compilation(name, constants, list(self._kinds))
+        self._compilation = Compilation(source)
         try:
             self._uses_links = uprobe_links.is_offered()
-            self.hit_ns = probe_cost.hit_ns() if functions else None
+            self.hit_ns = probe_cost.hit_ns() if source.functions else None
             """What it costs to pass a probe, in ns; None without probes, or if it is not known."""
             # Before there is much in memory: it has a copy of all.
-            self._helper = UprobeHelper(uses_links=self._uses_links) if functions else None
+            self._helper = UprobeHelper(uses_links=self._uses_links) if source.functions else None
         except BaseException:  # close() is not called for what was not made
             self._compilation.close()
             raise
@@ -78,22 +89,24 @@ class BpfProgram(Closing):
         self._compilation.close()
         maps: dict[str, BpfMap] = {}
         self.maps = maps
+        sized = sized_maps(self._source.name) if self._sizes else {}
         for shape in compiled.maps:
             name = shape.name
+            multiple = self._sizes[sized[name]] if name in sized else 1
             maps[name] = BpfMap(
                 shape,
-                (rows or {}).get(name),
+                (rows or {}).get(name, shape.max_entries * multiple),
                 grows=name in grows,
                 is_mapped=name in mapped or name == _LOSSES,
             )
         fds = [bpf_map.fd for bpf_map in maps.values()]
         for function, code in compiled.functions.items():
-            instructions = with_maps(code, fds.__getitem__)
+            make = partial(ready, code, fds.__getitem__, self._numbers)
             self._loaded[function] = self._load(
-                function, instructions, compiled.license, links=self._uses_links
+                function, make, compiled.license, links=self._uses_links
             )
             if self._kinds[function] == "kprobe":
-                self._code[function] = instructions, compiled.license
+                self._code[function] = make, compiled.license
 
     def attach_uprobes(
         self,
@@ -212,24 +225,26 @@ class BpfProgram(Closing):
             self.detach_sampler(perf_fd)
 
     def _programs_for_events(self) -> Mapping[str, int]:
-        for function, (instructions, license) in self._code.items():
+        for function, (make, license) in self._code.items():
             if function not in self._for_events:
-                self._for_events[function] = self._load(
-                    function, instructions, license, links=False
-                )
+                self._for_events[function] = self._load(function, make, license, links=False)
         return self._for_events
 
-    def _load(self, function: str, instructions: bytes, license: str, *, links: bool) -> int:
+    def _load(self, function: str, make: _Make, license: str, *, links: bool) -> int:
         kind = self._kinds[function]
         is_uprobe = kind == "kprobe"
+        load = partial(
+            syscalls.load_program,
+            kind,
+            attach_type=uprobes.attach_type(uses_links=links and is_uprobe),
+            name=function,
+            license=license,
+        )
         try:
-            return syscalls.load_program(
-                kind,
-                instructions,
-                attach_type=uprobes.attach_type(uses_links=links and is_uprobe),
-                name=function,
-                license=license,
-            )
+            if features.have_may_goto():
+                with contextlib.suppress(OSError):  # a verifier that does not see the loops end
+                    return load(make(may_goto=True))
+            return load(make(may_goto=False))
         except OSError as error:
             if error.errno == errno.EPERM:
                 raise PermissionDenied(

@@ -85,8 +85,8 @@ def stalled_us(groups: Sequence[ControlGroup]) -> Mapping[str, int]:
     stalls = {}
     for resource in _RESOURCES:
         texts = (group.read(f"{resource}.pressure") for group in groups)
-        found = next((totals for text in texts if (totals := pressure(text))), None)
-        totals = found or pressure(_of_machine(resource))
+        first = next((totals for text in texts if (totals := pressure(text))), None)
+        totals = first or pressure(_of_machine(resource))
         if "some" in totals:
             stalls[resource] = totals["some"]
     return stalls

@@ -73,16 +73,16 @@ class HeapGrowthReader:
 
         go = self._go
         with suppress(*_ENDS):
-            found = read_memory(go.target, go.binary)
-            return (found.types or ())[:_MOST]
+            memory = read_memory(go.target, go.binary)
+            return (memory.types or ())[:_MOST]
         return ()
 
 
 def _in_use(counts: HeapCounts) -> dict[tuple[int, ...], int]:
     """Bytes in use by stack, scaled as in Go's profile."""
-    found: dict[tuple[int, ...], int] = {}
+    in_use: dict[tuple[int, ...], int] = {}
     objects = (counts.allocs - counts.frees).tolist()
     for stack, size, number in zip(counts.stacks, counts.sizes.tolist(), objects, strict=True):
         if number > 0:
-            found[stack] = found.get(stack, 0) + scaled(number, size, counts.rate)[1]
-    return found
+            in_use[stack] = in_use.get(stack, 0) + scaled(number, size, counts.rate)[1]
+    return in_use

@@ -57,12 +57,12 @@ class MemoryLimits:
         Of a process with a limit that is far from it, this reads a file of a few bytes.
         """
         self._watched = {pid: known for pid, known in self._watched.items() if pid in pids}
-        found = {}
+        nearest = {}
         for pid in pids:
             near = [one for watched in self._of(pid) if (one := _near(watched))]
             if near:
-                found[pid] = max(near, key=lambda one: one.needed_bytes / one.limit_bytes)
-        return found
+                nearest[pid] = max(near, key=lambda one: one.needed_bytes / one.limit_bytes)
+        return nearest
 
     def _of(self, pid: int) -> list[_Watched]:
         now_s = time.monotonic()

@@ -119,13 +119,13 @@ class Observer(Closing):
             rest_s = self._length_s - (time.monotonic() - began_s)
             # Until the next sample is due; at the latest, should_stop() is asked again.
             time.sleep(max(0.0, min(due_s, rest_s, _TICK_S)))
-        found: list[Evidence | EbpfprofError] = []
+        results: list[Evidence | EbpfprofError] = []
         for one in self._observations:
             try:
-                found.append(failures[one] if one in failures else one.finish())
+                results.append(failures[one] if one in failures else one.finish())
             except EbpfprofError as error:
-                found.append(error)
-        return found
+                results.append(error)
+        return results
 
     def close(self) -> None:
         """Stop the recording and close the processes; `live` stays open."""

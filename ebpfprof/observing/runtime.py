@@ -56,8 +56,8 @@ class RuntimeReader:
 
     def heap(self) -> HeapMoment | None:
         """The heap now; None if it can't be read."""
-        found = _read(self._memory.heap) if self._memory else None
-        return HeapMoment(time.monotonic_ns(), *found) if found else None
+        sizes = _read(self._memory.heap) if self._memory else None
+        return HeapMoment(time.monotonic_ns(), *sizes) if sizes else None
 
 
 def _read(read: Callable[[], _Value]) -> _Value | None:

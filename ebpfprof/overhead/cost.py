@@ -143,12 +143,12 @@ class Overhead:
         return f"{self.summary} ({', '.join(parts)})" if parts else self.summary
 
 
-def _times(found: Runs, noun: str, each_ns: float) -> str:
+def _times(counted: Runs, noun: str, each_ns: float) -> str:
     """The number of runs and what one costs: "10,030 probe hits of 2.9 us"."""
-    nouns = noun if found.count == 1 else f"{noun}s"
+    nouns = noun if counted.count == 1 else f"{noun}s"
     of_ns = f" of {duration(each_ns, digits=2)}" if each_ns else ""
-    untimed = "" if found.timed else ", our programs not timed"
-    return f"{found.count:,} {nouns}{of_ns}{untimed}"
+    untimed = "" if counted.timed else ", our programs not timed"
+    return f"{counted.count:,} {nouns}{of_ns}{untimed}"
 
 
 def own_cost() -> str:

@@ -102,14 +102,14 @@ def group_paths(text: bytes) -> list[tuple[tuple[str, ...], str]]:
 
     There are no controllers for the group of version 2, nor for hierarchies that only have a name.
     """
-    found = []
+    groups = []
     for line in os.fsdecode(text).split("\n"):
         number, _, rest = line.partition(":")
         controllers, separator, path = rest.partition(":")
         if separator and path.startswith("/") and (controllers or number == "0"):
             names = tuple(name for name in controllers.split(",") if name)
-            found.append((names, path))
-    return found
+            groups.append((names, path))
+    return groups
 
 
 def mounts(text: bytes, before: str = "") -> Iterator[GroupMount]:

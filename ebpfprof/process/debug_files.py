@@ -96,9 +96,9 @@ class DebugFiles:
             if own != other and (crc is None or (own and other)):
                 raise DoesNotFitError(f"its build id is {other or 'missing'}, not {own}")
             if crc is not None and not own:
-                found = self._crc32(fd, debug)
-                if found != crc:
-                    raise DoesNotFitError(f"its CRC is {found:08x}, not {crc:08x}")
+                actual = self._crc32(fd, debug)
+                if actual != crc:
+                    raise DoesNotFitError(f"its CRC is {actual:08x}, not {crc:08x}")
         except BaseException:
             debug.close()
             raise

@@ -227,13 +227,13 @@ class LaunchedProgram(Closing):
         """Wait for the next stop: its signal, and above that its event; None once it has ended."""
         while True:
             # A child that has ended stays a zombie, so that no other process gets its pid.
-            found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
-            assert found is not None
-            if found.si_code in _ENDED:
+            status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+            assert status is not None
+            if status.si_code in _ENDED:
                 return None
             # None if it was killed in between.
             if os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is not None:
-                return found.si_status
+                return status.si_status
 
     def _hold(self) -> bool:
         """Keep it stopped until run(); returns whether it is still traced then."""

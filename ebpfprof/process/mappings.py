@@ -67,9 +67,9 @@ class Image:
             from symbolizer.native.binary import NativeBinary
 
             if self.root_fd >= 0:
-                found = self.debug_files.find(self.elf, self.path, self.root_fd)
-                self._debug = found.elf
-                for refusal in found.refused:
+                search = self.debug_files.find(self.elf, self.path, self.root_fd)
+                self._debug = search.elf
+                for refusal in search.refused:
                     self.warn(refusal)
             self._native = NativeBinary(self.elf, self._debug)
         return self._native
@@ -163,13 +163,13 @@ class MappedObjects(Closing):
         For an unknown address it reads the mappings again, a few times a second at most.
         """
         with self._lock:
-            found = self._ranges.at(address)
-            if found is None and self._clock() >= self._next_look_s:
+            mapped = self._ranges.at(address)
+            if mapped is None and self._clock() >= self._next_look_s:
                 self.refresh()
-                found = self._ranges.at(address)
-            if found is not None:
-                self._given[found.mapping] = None
-        return found
+                mapped = self._ranges.at(address)
+            if mapped is not None:
+                self._given[mapped.mapping] = None
+        return mapped
 
     def refresh(self) -> None:
         """Read the current mappings. Earlier ones stay known where no new one is."""

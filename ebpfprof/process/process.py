@@ -261,10 +261,10 @@ class Target(Closing):
     def pid_namespace(self) -> tuple[int, int]:
         """Device and inode of its pid namespace. Raises TargetGone if it has ended."""
         try:
-            found = os.stat(f"/proc/{self.pid}/ns/pid")
+            status = os.stat(f"/proc/{self.pid}/ns/pid")
         except OSError as error:
             raise self._has_gone() from error
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def cpu_ns(self) -> int | None:
         """The CPU time of all its threads since it started, in ns; None if it has ended."""

@@ -80,11 +80,11 @@ def asleep(dump: GoroutineDump) -> Asleep | None:
             for_signals.append(goroutine)
         elif not takes_signals(goroutine):
             sleeping.append(goroutine)
-    found = Asleep(
+    finding = Asleep(
         tuple(sleeping), tuple(accepting), tuple(for_signals), dump.outside.foreign_threads
     )
-    is_idle = found.sureness is Sureness.LIKELY and not any(map(_waits_for_lock, sleeping))
-    return None if is_idle or not sleeping else found
+    is_idle = finding.sureness is Sureness.LIKELY and not any(map(_waits_for_lock, sleeping))
+    return None if is_idle or not sleeping else finding
 
 
 def _accepts(goroutine: DumpedGoroutine) -> bool:

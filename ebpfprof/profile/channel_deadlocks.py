@@ -64,19 +64,19 @@ def channel_deadlocks(
         key = frozenset(circle)
         circles.setdefault(key, circle)
         members.setdefault(key, []).append(goid)
-    found = []
+    deadlocks = []
     for key, circle in circles.items():
         first = min((goid for goid in circle if hanging[goid].state in _ON_CHANNELS), default=None)
         if first is None or len(circle) < 2:
             continue
         at = circle.index(first)
-        found.append(
+        deadlocks.append(
             ChannelDeadlock(
                 tuple(hanging[goid] for goid in (*circle[at:], *circle[:at])),
                 tuple(hanging[goid] for goid in members[key] if goid not in key),
             )
         )
-    return sorted(found, key=lambda one: -len(one.goroutines) - len(one.behind))
+    return sorted(deadlocks, key=lambda one: -len(one.goroutines) - len(one.behind))
 
 
 def _hangs(goroutine: DumpedGoroutine) -> bool:

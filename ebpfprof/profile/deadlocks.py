@@ -33,7 +33,7 @@ def circles(goroutines: Iterable[DumpedGoroutine]) -> list[Circle]:
         for goroutine in goroutines
         if goroutine.stood_ns and goroutine.waits_for.lock
     }
-    found, done = list[Circle](), set[int]()
+    cycles, done = list[Circle](), set[int]()
     for sureness in Sureness:
         next_of = {
             goid: [
@@ -48,11 +48,11 @@ def circles(goroutines: Iterable[DumpedGoroutine]) -> list[Circle]:
         for goid in sorted(next_of):
             if goid not in looked_at and (circle := _shortest_circle(next_of, goid, looked_at)):
                 members = tuple(standing[goid] for goid in circle)
-                found.append(Circle(members, sureness))
+                cycles.append(Circle(members, sureness))
                 looked_at.update(circle)
                 done.update(circle)
             looked_at.add(goid)
-    return found
+    return cycles
 
 
 def _waited_for(waits: WaitsFor, sureness: Sureness) -> tuple[int, ...]:

@@ -204,8 +204,8 @@ def _with_values(profile: Profile, change: Callable[[tuple[int, ...]], tuple[int
     return replace(
         profile,
         samples=tuple(
-            replace(each, values=values, variance=0.0, count_variance=0.0, lengths=NO_LENGTHS)
-            for each, values in changed
+            replace(earlier, values=values, variance=0.0, count_variance=0.0, lengths=NO_LENGTHS)
+            for earlier, values in changed
             if any(values)
         ),
     )
@@ -258,11 +258,11 @@ class _Sums:
 
     def samples(self) -> tuple[Sample, ...]:
         """The sums that are not all zero, in the order in which their samples were added first."""
-        found = []
+        kept = []
         for key, (sample, values) in self._sums.items():
             if any(values):
                 variance, count_variance = self._variances.get(key, _EXACT)
-                found.append(
+                kept.append(
                     replace(
                         sample,
                         values=_checked(tuple(values)),
@@ -271,7 +271,7 @@ class _Sums:
                         lengths=self._lengths.get(key, NO_LENGTHS),
                     )
                 )
-        return tuple(found)
+        return tuple(kept)
 
 
 def _checked(values: tuple[int, ...]) -> tuple[int, ...]:

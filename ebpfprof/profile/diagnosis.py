@@ -37,7 +37,7 @@ class Diagnosis:
 
 def diagnosis(dump: GoroutineDump) -> Diagnosis:
     """What is wrong, as far as a dump shows."""
-    found = stuck(dump)
+    findings = stuck(dump)
     leaks = (
         group
         for group in groups(dump.goroutines)
@@ -45,8 +45,8 @@ def diagnosis(dump: GoroutineDump) -> Diagnosis:
     )
     return Diagnosis(
         dump,
-        tuple(found),
-        tuple(held(dump, found)),
+        tuple(findings),
+        tuple(held(dump, findings)),
         tuple(leaks),
         tuple(standing_senders(dump)),
     )

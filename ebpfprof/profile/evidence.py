@@ -55,6 +55,6 @@ def few_releases(profile: Profile) -> str:
     """What to say instead of a table of releases, a sentence; "" if the releases are known."""
     if are_releases_known(profile.samples):
         return ""
-    found = (comment for comment in profile.comments if comment.startswith(FEW_RELEASES))
-    said = next(found, f"{FEW_RELEASES}: --max-overhead 0 records each release")
+    comments = (comment for comment in profile.comments if comment.startswith(FEW_RELEASES))
+    said = next(comments, f"{FEW_RELEASES}: --max-overhead 0 records each release")
     return f"{said[:1].upper()}{said[1:]}."

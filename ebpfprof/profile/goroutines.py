@@ -75,15 +75,21 @@ class DumpedGoroutine:
     wait: int | None = None
     request: HttpRequest | None = None
     """The request of net/http that it handles, if it waits and this could be read."""
+    is_unreachable: bool = False
+    """Whether nothing that can run refers to what it waits for; False if that is not known."""
 
     @property
     def can_never_go_on(self) -> bool:
         """Whether nothing can wake it: a nil channel, or select{} outside the main goroutine.
 
+        Also if it is unreachable.
+
         The main goroutine in select{} keeps a program alive, on purpose.
         """
-        return self.state in _NIL_CHANNEL or (
-            self.state == _EMPTY_SELECT and self.goid != MAIN_GOROUTINE
+        return (
+            self.is_unreachable
+            or self.state in _NIL_CHANNEL
+            or (self.state == _EMPTY_SELECT and self.goid != MAIN_GOROUTINE)
         )
 
 
@@ -180,10 +186,10 @@ class GoroutineGroup:
 
 def groups(goroutines: Iterable[DumpedGoroutine]) -> list[GoroutineGroup]:
     """The goroutines in groups, the largest first, then those that wait longest."""
-    found = defaultdict(list)
+    by_key = defaultdict(list)
     for goroutine in goroutines:
-        found[group_key(goroutine)].append(goroutine)
-    made = [GoroutineGroup(tuple(members)) for members in found.values()]
+        by_key[group_key(goroutine)].append(goroutine)
+    made = [GoroutineGroup(tuple(members)) for members in by_key.values()]
     return sorted(
         made, key=lambda group: (-len(group.goroutines), -group.longest_ns, group.first.goid)
     )

@@ -45,13 +45,13 @@ class Growth(Generic[Key]):
         """How many there were."""
         return len(self._times_ns)
 
-    def add(self, found: Mapping[Key, tuple[int, float]], now_ns: int) -> list[Growing[Key]]:
+    def add(self, sizes: Mapping[Key, tuple[int, float]], now_ns: int) -> list[Growing[Key]]:
         """The growths as of one more sample, the fastest first.
 
-        `found` has a number and its variance for each; what is not in it is 0.
+        `sizes` has a number and its variance for each; what is not in it is 0.
         """
         before = self.samples
-        for key, number in found.items():
+        for key, number in sizes.items():
             self._samples.setdefault(key, [(0, 0.0)] * before).append(number)
         self._times_ns.append(now_ns)
         for samples in self._samples.values():

@@ -34,13 +34,13 @@ class Hanging:
 
 def hanging(goroutines: Iterable[DumpedGoroutine]) -> list[Hanging]:
     """Those that have not moved for HANGS_NS or longer, by place, the most goroutines first."""
-    found = defaultdict[tuple[str, Frame], list[DumpedGoroutine]](list)
+    by_place = defaultdict[tuple[str, Frame], list[DumpedGoroutine]](list)
     for goroutine in goroutines:
         if goroutine.waited_ns >= HANGS_NS and goroutine.wait is not None and goroutine.frames:
             name = operation(goroutine.frames)
             if name in NEVER_IDLE:
-                found[name, caller(goroutine.frames)].append(goroutine)
-    made = [Hanging(*key, tuple(members)) for key, members in found.items()]
+                by_place[name, caller(goroutine.frames)].append(goroutine)
+    made = [Hanging(*key, tuple(members)) for key, members in by_place.items()]
     return sorted(
         made, key=lambda group: (-len(group.goroutines), group.operation, group.place.line)
     )
@@ -81,11 +81,11 @@ def hangs(groups: Iterable[Hanging], goroutines: Iterable[DumpedGoroutine]) -> l
             parts[_reason(member, group, holders.get(member.goid), last)].append(member)
         for reason, members in parts.items():
             by_reason[reason].append(Hanging(group.operation, group.place, tuple(members)))
-    found = []
+    made = []
     for of_reason in by_reason.values():
         of_reason.sort(key=lambda one: -len(one.goroutines))
-        found.append(Hang(tuple(of_reason), holders.get(of_reason[0].goroutines[0].goid)))
-    return sorted(found, key=lambda one: -len(one.goroutines))
+        made.append(Hang(tuple(of_reason), holders.get(of_reason[0].goroutines[0].goid)))
+    return sorted(made, key=lambda one: -len(one.goroutines))
 
 
 def _reason(

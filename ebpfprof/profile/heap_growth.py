@@ -17,7 +17,7 @@ def in_use(profile: Profile) -> dict[tuple[Location, ...], tuple[int, float]]:
     Of objects of s bytes a part p = 1 - exp(-s/period) is sampled, each on its own, and counts 1/p
     times: n estimated ones have a variance of n (1 - p) / p. What is in use is the last value.
     """
-    found: dict[tuple[Location, ...], tuple[int, float]] = {}
+    sums: dict[tuple[Location, ...], tuple[int, float]] = {}
     for sample in profile.samples:
         objects, used = sample.values[-2], sample.values[-1]
         size = next((int(e.value) for e in sample.labels if e.key == _BYTES), 0)
@@ -29,6 +29,6 @@ def in_use(profile: Profile) -> dict[tuple[Location, ...], tuple[int, float]]:
             if missed < 1
             else 0.0
         )
-        before, variance_before = found.get(sample.locations, (0, 0.0))
-        found[sample.locations] = before + used, variance_before + variance
-    return found
+        before, variance_before = sums.get(sample.locations, (0, 0.0))
+        sums[sample.locations] = before + used, variance_before + variance
+    return sums

@@ -30,7 +30,7 @@ def idle_comments(kind: Kind, samples: Iterable[Sample]) -> tuple[str, ...]:
 
     At most 16: files mark no others.
     """
-    found: dict[str, int] = {}
+    delays: dict[str, int] = {}
     by_stack = defaultdict[str, list[Sample]](list)
     samples = list(samples)
     if any(sample.behaviour for sample in samples):
@@ -46,8 +46,8 @@ def idle_comments(kind: Kind, samples: Iterable[Sample]) -> tuple[str, ...]:
             _, line = operation_of(first)
             place = f"{line.function[:_MAX_NAME]} ({line.file.rpartition('/')[2]}:{line.line})"
             text = f"idle: {place}: {first.behaviour} (stack {stack})"
-            found[text] = sum(sample.values[-1] for sample in those)
-    longest = sorted(found, key=lambda text: (-found[text], text))
+            delays[text] = sum(sample.values[-1] for sample in those)
+    longest = sorted(delays, key=lambda text: (-delays[text], text))
     return tuple(longest[:_MOST])
 
 

@@ -125,12 +125,12 @@ class _History:
         came = since_ns if self._known_ns is None else since_ns[since_ns != self._known_ns]
         only_grows = len(set(came.tolist())) >= _MIN_GROWTHS
         length_ns = now_ns - self._first_ns - patience_ns
-        found = GoroutineGroup(members)
+        suspected = GoroutineGroup(members)
         return Suspects(
-            found,
+            suspected,
             only_grows,
             len(came) * _MINUTE_NS / length_ns if only_grows and length_ns > 0 else 0.0,
-            max(found.longest_ns, now_ns - int(since_ns.min())),
+            max(suspected.longest_ns, now_ns - int(since_ns.min())),
             len(group.goroutines) - len(members),
             now_ns - int(since_ns.max()),
             len(came),
@@ -161,7 +161,7 @@ class LeakWatch:
 
     def add(self, dump: GoroutineDump) -> list[Suspects]:
         """With one more sample: certain leaks, and groups that only grow, the fastest first."""
-        now_ns, found = dump.read_ns, []
+        now_ns, leaks = dump.read_ns, []
         waiting = [group for group in groups(dump.goroutines) if group.first.wait is not None]
         present = {group_key(group.first): group for group in waiting[:_MAX_GROUPS]}
         self._add(self._histories, present, now_ns, _wait)
@@ -170,17 +170,17 @@ class LeakWatch:
             if group.first.can_never_go_on or group.first.is_leaked:
                 suspects = suspects or Suspects(group, False, 0.0, group.longest_ns)
             if suspects and (suspects.only_grows or suspects.is_certain):
-                found.append(suspects)
-        found += self._alive(dump, {leak.group.first.created_by for leak in found})
+                leaks.append(suspects)
+        leaks += self._alive(dump, {leak.group.first.created_by for leak in leaks})
         self._last_ns = now_ns
-        return sorted(found, key=lambda leak: (-leak.per_minute, -len(leak.group.goroutines)))
+        return sorted(leaks, key=lambda leak: (-leak.per_minute, -len(leak.group.goroutines)))
 
     def _alive(self, dump: GoroutineDump, known: AbstractSet[Frame | None]) -> list[Suspects]:
         """Goroutines that move and don't end, of creators that are not `known` to leak.
 
         As many goroutines serve connections as there are connections: those are left out.
         """
-        now_ns, found = dump.read_ns, []
+        now_ns, alive = dump.read_ns, []
         members = defaultdict[Frame, list[DumpedGoroutine]](list)
         for goroutine in dump.goroutines:
             if goroutine.created_by is not None:
@@ -197,8 +197,8 @@ class LeakWatch:
                 continue
             suspects = self._lives[key].suspects(group, now_ns)
             if suspects and suspects.only_grows and suspects.came >= _LEAST_ALIVE:
-                found.append(replace(suspects, is_alive=True))
-        return found
+                alive.append(replace(suspects, is_alive=True))
+        return alive
 
     def _add(
         self,

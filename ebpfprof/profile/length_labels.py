@@ -36,7 +36,7 @@ def put_together(profile: Profile) -> Profile:
     A profile without the label KEY stays as it is. Raises InvalidProfile if values don't fit into
     64 bits.
     """
-    is_labelled = any(_is_length(each) for sample in profile.samples for each in sample.labels)
+    is_labelled = any(_is_length(label) for sample in profile.samples for label in sample.labels)
     if not is_labelled or len(profile.sample_types) != _VALUES:
         return profile
     samples = tuple(_whole(profile.samples))
@@ -49,8 +49,8 @@ def _whole(samples: Sequence[Sample]) -> Iterator[Sample]:
     whole: dict[_Key, Sample] = {}
     numbers: dict[_Key, dict[int, float]] = {}
     for sample in samples:
-        ns = next((each.value for each in sample.labels if _is_length(each)), None)
-        labels = tuple([each for each in sample.labels if not _is_length(each)])
+        ns = next((label.value for label in sample.labels if _is_length(label)), None)
+        labels = tuple([label for label in sample.labels if not _is_length(label)])
         key = tuple(map(id, sample.locations)), labels
         known = whole.get(key)
         values = sample.values

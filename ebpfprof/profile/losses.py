@@ -33,10 +33,10 @@ def losses_of(losses: Iterable[Loss], target: int) -> tuple[Loss, ...]:
 def losses_since(later: Iterable[Loss], earlier: Iterable[Loss]) -> tuple[Loss, ...]:
     """What was lost between two readings of sums."""
     before = {replace(loss, count=0): loss.count for loss in earlier}
-    found = (
+    differences = (
         replace(loss, count=loss.count - before.get(replace(loss, count=0), 0)) for loss in later
     )
-    return tuple(loss for loss in found if loss.count > 0)
+    return tuple(loss for loss in differences if loss.count > 0)
 
 
 def losses_together(*several: Iterable[Loss]) -> tuple[Loss, ...]:

@@ -161,8 +161,8 @@ def _c_call(frames: Sequence[Frame]) -> tuple[str, Frame]:
 
 def _count_syscalls(frames: Sequence[Frame]) -> int:
     """How many frames at the leaf are those of a system call."""
-    found = (at for at, frame in enumerate(frames) if not frame.function.startswith(_SYSCALLS))
-    return next(found, len(frames))
+    outside = (at for at, frame in enumerate(frames) if not frame.function.startswith(_SYSCALLS))
+    return next(outside, len(frames))
 
 
 def caller_outside_library(frames: Sequence[Frame]) -> Frame:
@@ -189,14 +189,14 @@ def caller(frames: Sequence[Frame]) -> Frame:
     at = _first_outside(frames)
     if at == len(frames):
         return frames[-1] if frames else Frame(UNKNOWN, "", 0)
-    found = frames[at]
-    if found.function in _CALLS:
-        package = _package(found.function)
+    innermost = frames[at]
+    if innermost.function in _CALLS:
+        package = _package(innermost.function)
         # The packages of gRPC call each other: the program is outside of all of them.
         inside = (f"{_GRPC}.", f"{_GRPC}/") if package.startswith(_GRPC) else f"{package}."
         outside = (frame for frame in frames[at:] if not frame.function.startswith(inside))
-        return next(outside, found)
-    return found
+        return next(outside, innermost)
+    return innermost
 
 
 def frame_of_program(frames: Sequence[Frame], module: str) -> Frame | None:

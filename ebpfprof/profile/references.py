@@ -59,6 +59,19 @@ class RootPaths:
 
 
 @dataclass(frozen=True, slots=True)
+class LeakedGoroutines:
+    """The ids of goroutines that can never continue, their waits, and what only they keep (bytes).
+
+    The waits are numbers as DumpedGoroutine.wait.
+    """
+
+    ids: tuple[int, ...] = ()
+    waits: frozenset[int] = frozenset()
+    objects: int = 0
+    used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class References:
     """All roots, those with the most bytes first.
 
@@ -66,7 +79,7 @@ class References:
     reference that was another one when it was read again: they belong to no path. `unread` is how
     many bytes could not be searched for references, `left_out` how many of the heap were not
     counted at all: both beyond limits. `stacks_missed` counts goroutines whose stack could not be
-    read.
+    read. `leaked` are goroutines that can never continue.
     """
 
     roots: tuple[RootPaths, ...]
@@ -77,6 +90,7 @@ class References:
     unread: int = 0
     left_out: int = 0
     stacks_missed: int = 0
+    leaked: LeakedGoroutines = LeakedGoroutines()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,10 @@ def stuck(dump: GoroutineDump) -> list[Stuck]:
 
     A wake may be lost for goroutines that are in no circle.
     """
-    found: list[Stuck] = [*circles(dump.goroutines), *lost_wakes(dump.goroutines)]
+    findings: list[Stuck] = [*circles(dump.goroutines), *lost_wakes(dump.goroutines)]
     if (whole := asleep(dump)) is not None:
-        found.append(whole)
-    return sorted(found, key=lambda one: one.sureness is not Sureness.CERTAIN)
+        findings.append(whole)
+    return sorted(findings, key=lambda one: one.sureness is not Sureness.CERTAIN)
 
 
 def lost_wakes(goroutines: Iterable[DumpedGoroutine]) -> list[LostWake]:
@@ -56,20 +56,20 @@ def lost_wakes(goroutines: Iterable[DumpedGoroutine]) -> list[LostWake]:
     return [LostWake(tuple(members), lock, sureness) for (lock, sureness), members in wakes.items()]
 
 
-def held(dump: GoroutineDump, found: Iterable[Stuck]) -> list[Held]:
+def held(dump: GoroutineDump, findings: Iterable[Stuck]) -> list[Held]:
     """Waits for locks that did not move and are in none of the circles or lost wakes, by lock."""
     by_id = {goroutine.goid: goroutine for goroutine in dump.goroutines}
     reported = {
         goroutine.goid
-        for finding in found
+        for finding in findings
         if not isinstance(finding, Asleep)
         for goroutine in finding.goroutines
     }
     waiting = defaultdict[LockState, list[DumpedGoroutine]](list)
-    for each in dump.goroutines:
-        lock = each.waits_for.lock
-        if each.stood_ns and lock and lock.type in _LOCKS and each.goid not in reported:
-            waiting[lock].append(each)
+    for waiter in dump.goroutines:
+        lock = waiter.waits_for.lock
+        if waiter.stood_ns and lock and lock.type in _LOCKS and waiter.goid not in reported:
+            waiting[lock].append(waiter)
     made = []
     for lock, members in waiting.items():
         first = members[0].waits_for

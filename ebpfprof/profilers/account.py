@@ -124,22 +124,22 @@ class RecordingAccount:
         """The comments of the profile, a sentence each."""
         coverage = self.coverage if self.coverage and self.coverage.is_scaled else None
         sampling = coverage.sampling(self.sampling) if coverage else self.sampling
-        found = [f"{self.title}, {self.length_ns / 1e9:.3f} s, {sampling}", *self.remarks]
+        lines = [f"{self.title}, {self.length_ns / 1e9:.3f} s, {sampling}", *self.remarks]
         if self.overhead:
-            found.append(f"overhead of all profiles: {self.overhead}")
+            lines.append(f"overhead of all profiles: {self.overhead}")
         if self.own_cost:
-            found.append(f"ebpfprof used until then: {self.own_cost}")
-        found += [f"incomplete: {loss}" for loss in self.losses]
-        found.append(in_proportion(self.completeness))
+            lines.append(f"ebpfprof used until then: {self.own_cost}")
+        lines += [f"incomplete: {loss}" for loss in self.losses]
+        lines.append(in_proportion(self.completeness))
         if coverage:
-            found += [str(coverage), coverage.error(self.kind), *self._error_of_longest(coverage)]
-            found += [
+            lines += [str(coverage), coverage.error(self.kind), *self._error_of_longest(coverage)]
+            lines += [
                 f"{sentence}{self._exact_rerun(coverage)}"
                 for sentence in coverage.missing(self.kind)
             ]
-        found += [sentence.format(n) for sentence, n in self.counted.items() if n > 0]
-        found += self.idle
-        return tuple(filter(None, found))
+        lines += [sentence.format(n) for sentence, n in self.counted.items() if n > 0]
+        lines += self.idle
+        return tuple(filter(None, lines))
 
     def _exact_rerun(self, coverage: Coverage) -> str:
         """How to record every event, and what that would cost.
@@ -199,18 +199,18 @@ def loss_lines(
 
 
 def _changed(later: Spread, earlier: Spread) -> Spread:
-    found = {}
+    changes = {}
     for stack, (delay_ns, variance) in later.items():
         before = earlier.get(stack)
         if before != (delay_ns, variance):
             before_ns, variance_before = before or (0, 0.0)
-            found[stack] = delay_ns - before_ns, max(0.0, variance - variance_before)
-    return found
+            changes[stack] = delay_ns - before_ns, max(0.0, variance - variance_before)
+    return changes
 
 
 def _together(one: Spread, other: Spread) -> Spread:
-    found = dict(one)
+    sums = dict(one)
     for stack, (delay_ns, variance) in other.items():
-        before_ns, variance_before = found.get(stack, (0, 0.0))
-        found[stack] = before_ns + delay_ns, variance_before + variance
-    return found
+        before_ns, variance_before = sums.get(stack, (0, 0.0))
+        sums[stack] = before_ns + delay_ns, variance_before + variance
+    return sums

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MAX_LABEL_SETS: Final = 1 << 12
 """The size of the map label_sets: how many different sets of labels a recording can hold."""
+NUMBERS: Final = ("WITH_CHOSEN_LABELS",)
+"""The numbers of bpf/common/labels.h that are known when a program is loaded."""
 _KEY_ROOM_BYTES: Final = c_facts.number("common/labels.h", "LABEL_KEY_ROOM")
 _WORD_BYTES: Final = 8
 _CHUNK_BYTES: Final = c_facts.number("common/labels.h", "LABEL_CHUNK_WORDS") * _WORD_BYTES
@@ -39,10 +41,10 @@ def key_hashes(keys: tuple[str, ...] | None) -> tuple[int, ...]:
 
 def _key_hash(text: bytes) -> int:
     words = text.ljust(-(-len(text) // _CHUNK_BYTES) * _CHUNK_BYTES, b"\0")
-    found = mixed(_SEED, len(text))
+    key_hash = mixed(_SEED, len(text))
     for at in range(0, len(words), _WORD_BYTES):
-        found = mixed(found, int.from_bytes(words[at : at + _WORD_BYTES], "little"))
-    return found
+        key_hash = mixed(key_hash, int.from_bytes(words[at : at + _WORD_BYTES], "little"))
+    return key_hash
 
 
 def mixed(hash_so_far: int, word: int) -> int:
@@ -51,16 +53,18 @@ def mixed(hash_so_far: int, word: int) -> int:
     return product ^ product >> 32
 
 
-def macros(chosen_hashes: tuple[int, ...]) -> dict[str, int]:
-    """The macros of bpf/common/labels.h for these selected keys; see key_hashes."""
-    return {
-        "WITH_CHOSEN_LABELS": int(bool(chosen_hashes)),
-        "MAX_CHOSEN_LABELS": max(len(chosen_hashes), 1),
-    }
+def numbers(chosen_hashes: tuple[int, ...]) -> dict[str, int]:
+    """The NUMBERS for these selected keys; see key_hashes."""
+    return {"WITH_CHOSEN_LABELS": int(bool(chosen_hashes))}
+
+
+def rows(chosen_hashes: tuple[int, ...]) -> dict[str, int]:
+    """The rows of the maps of bpf/common/labels.h for these selected keys."""
+    return {"label_sets": MAX_LABEL_SETS, "chosen_labels": max(len(chosen_hashes), 1)}
 
 
 def choose(program: BpfProgram, chosen_hashes: tuple[int, ...]) -> None:
-    """Give a program with these macros the selected keys, before it records anything."""
+    """Give a program with these numbers the selected keys, before it records anything."""
     if chosen_hashes:
         import numpy as np
 

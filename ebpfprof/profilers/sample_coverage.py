@@ -83,12 +83,12 @@ class SampleCoverage:
 
     def missing(self, kind: str) -> list[str]:
         """In words, what may be wrong with short waits."""
-        found = []
+        lines = []
         if self.unknown:
-            found.append(f"goroutines without a stack: {self.unknown}: they ran again too soon")
+            lines.append(f"goroutines without a stack: {self.unknown}: they ran again too soon")
         if self.late_ns > _LATE_NS:
-            found.append(
+            lines.append(
                 f"samples came {duration(self.late_ns)} late on average, because all processors "
                 "were busy: shorter waits may seem longer. With CAP_SYS_NICE they come on time"
             )
-        return found
+        return lines

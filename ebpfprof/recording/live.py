@@ -217,8 +217,8 @@ class LiveSession(Closing):
             together = self.profilers.losses()
             if target is not None:
                 return losses_together(target.recordings.losses(), together)
-            found = (target.recordings.losses() for target in self._targets.values())
-            return losses_in_all((*self._lost_before, *chain(*found), *together))
+            by_target = (target.recordings.losses() for target in self._targets.values())
+            return losses_in_all((*self._lost_before, *chain(*by_target), *together))
 
     def poll(self) -> None:
         """Poll the profilers if a process is recorded."""

@@ -26,8 +26,10 @@ _END_LEAD_EACH_NS = 50_000  # for each process
 
 def rights_for(options: Options) -> Rights:
     """When the kernel requires CAP_SYS_ADMIN for what these options record."""
-    found = [_module(name).rights(options) for name in _modules(options)]
-    return Rights(any(spans.to_attach for spans in found), any(spans.to_record for spans in found))
+    needed = [_module(name).rights(options) for name in _modules(options)]
+    return Rights(
+        any(spans.to_attach for spans in needed), any(spans.to_record for spans in needed)
+    )
 
 
 class ProcessRecordings:
@@ -87,8 +89,8 @@ class ProcessRecordings:
         ]
         if self._sampler and wanted:
             self._sampler.refresh()
-        found = ((profiler, profiler.sums()) for profiler in wanted)
-        return {recording: sums for recording, sums in found if sums is not None}
+        read = ((profiler, profiler.sums()) for profiler in wanted)
+        return {recording: sums for recording, sums in read if sums is not None}
 
     @property
     def has_probes(self) -> bool:
@@ -202,7 +204,7 @@ def _module(name: str) -> Any:  # noqa: ANN401 - its functions are those that re
 
 def _modules(options: Options) -> dict[str, set[str]]:
     """The modules that record these options, each with the names of its selected kinds."""
-    found: dict[str, set[str]] = {}
+    modules: dict[str, set[str]] = {}
     for kind in options.recorded_kinds:
-        found.setdefault(kind.loader.module, set()).add(kind.name)
-    return found
+        modules.setdefault(kind.loader.module, set()).add(kind.name)
+    return modules

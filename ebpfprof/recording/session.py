@@ -161,14 +161,14 @@ class Session(Closing):
 
     def assumptions(self) -> list[str]:
         """What we assume about unknown versions of Go, so that their profiles may be wrong."""
-        found = (target.go.assumption for target in self._recorded() if target.go)
-        return [assumption for assumption in found if assumption]
+        of_targets = (target.go.assumption for target in self._recorded() if target.go)
+        return [assumption for assumption in of_targets if assumption]
 
     def refusals(self) -> list[str]:
         """What the options ask for and some processes can't have, and why, in words."""
-        found = (target.go.no_runtime_locks for target in self._recorded() if target.go)
+        of_targets = (target.go.no_runtime_locks for target in self._recorded() if target.go)
         no_go = (recording.no_go for recording in self._recorded())
-        return [*filter(None, no_go), *(refusal for refusal in found if refusal)]
+        return [*filter(None, no_go), *(refusal for refusal in of_targets if refusal)]
 
     def tracers(self) -> list[str]:
         """Warnings about debuggers that trace processes."""

@@ -128,9 +128,9 @@ class RecordedTarget:
         from ebpfprof.goruntime.remapped_text import remapped_warning
 
         known = self.unprobed
-        found = [remapped_warning(self.go)] if self.has_probes else []
-        found.append(plugin_warning(self.go, has_probes=self.has_probes))
-        self.unprobed = " ".join(filter(None, found)) or known
+        warnings = [remapped_warning(self.go)] if self.has_probes else []
+        warnings.append(plugin_warning(self.go, has_probes=self.has_probes))
+        self.unprobed = " ".join(filter(None, warnings)) or known
         return self.unprobed != known
 
 

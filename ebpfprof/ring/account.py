@@ -116,8 +116,8 @@ def _of_any_target(losses: Iterable[Loss]) -> tuple[Loss, ...]:
 
 
 def _coverage_class(kind: str) -> Any:  # noqa: ANN401 - a class that the kind names
-    found = find_kind(kind)
-    if found is None or not found.coverage:
+    listed = find_kind(kind)
+    if listed is None or not listed.coverage:
         return None
-    module, _, name = found.coverage.partition(":")
+    module, _, name = listed.coverage.partition(":")
     return getattr(import_module(module), name)

@@ -127,15 +127,15 @@ def unpacked(data: bytes) -> tuple[RingFacts, Profile]:
 
     Raises InvalidProfile.
     """
-    found = dict(_subfields(data))
-    about = _facts(found.get(_FACTS, b""))
+    sections = dict(_subfields(data))
+    about = _facts(sections.get(_FACTS, b""))
     kind = find_kind(about.kind)
     profile = pprof.decode(data, kind=about.kind if kind else "")
     if kind and len(profile.sample_types) != len(kind.sample_types):
         raise InvalidProfile(f"The file holds no {about.kind} profile.")
     profile = replace(profile, module=about.module)
     if kind and (
-        errors := {name: found[name] for name in (_ERRORS, _COUNT_ERRORS) if name in found}
+        errors := {name: sections[name] for name in (_ERRORS, _COUNT_ERRORS) if name in sections}
     ):
         most = _most_errors(len(errors))
         if about.format == 1 and _ERRORS in errors:
@@ -192,9 +192,9 @@ def _errors(profile: Profile) -> dict[bytes, list[float]]:
         _ERRORS: [(sample.values[kind.shown[1]], sample.variance) for sample in samples],
         _COUNT_ERRORS: [(sample.values[0], sample.count_variance) for sample in samples],
     }
-    known = {name: each for name, each in variances.items() if any(v for _, v in each)}
+    known = {name: pairs for name, pairs in variances.items() if any(v for _, v in pairs)}
     return {
-        name: [_relative(*each) for each in of_samples[: _most_errors(len(known))]]
+        name: [_relative(*pairs) for pairs in of_samples[: _most_errors(len(known))]]
         for name, of_samples in known.items()
     }
 

@@ -129,12 +129,12 @@ def life(time: RecordedTime, process: IndexedProcess) -> Interval:
 
 def _windows(time: RecordedTime, numbers: set[int]) -> Mapping[tuple[str, int, int], set[Interval]]:
     """The windows of each process, by its key: it may have several numbers."""
-    found = defaultdict[tuple[str, int, int], set[Interval]](set)
+    windows = defaultdict[tuple[str, int, int], set[Interval]](set)
     for file in time.files:
         if file.process in numbers:
             key = time.processes[file.process].process.key
-            found[key].add((file.start_ns, file.end_ns))
-    return found
+            windows[key].add((file.start_ns, file.end_ns))
+    return windows
 
 
 def _unrecorded(time: RecordedTime, numbers: set[int], rest: Sequence[Interval]) -> list[Gap]:

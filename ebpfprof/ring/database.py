@@ -70,9 +70,9 @@ class RingDatabase:
                 index._execute("PRAGMA synchronous = NORMAL")
                 index._execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
                 (version,) = index._execute("PRAGMA user_version").fetchone()
-                (found,) = index._execute("PRAGMA quick_check(1)").fetchone()
-            if found != "ok":
-                raise IndexDamagedError(str(found))
+                (verdict,) = index._execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise IndexDamagedError(str(verdict))
             index._require_version(version, may_be_new=True)
             if version == 0:
                 with _typed_errors():

@@ -118,11 +118,11 @@ class RingFolder:
                 with suppress(FileExistsError):
                     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
                     os.close(os.open(INDEX, flags, 0o600, dir_fd=self._fd))
-            found = os.stat(INDEX, dir_fd=self._fd, follow_symlinks=False)
+            status = os.stat(INDEX, dir_fd=self._fd, follow_symlinks=False)
         except FileNotFoundError:
             return False
-        is_ours = found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or not is_ours:
+        is_ours = status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or not is_ours:
             shown = printable(str(self.path / INDEX))
             raise RingError(f"{shown} is not a file that ebpfprof made: remove it.")
         return True
@@ -187,9 +187,9 @@ class RingFolder:
             try:
                 for name in sorted(filter(_NAME.fullmatch, os.listdir(fd))):
                     with suppress(OSError):
-                        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                        if stat.S_ISREG(found.st_mode):
-                            yield f"{hour}/{name}", taken(found)
+                        status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                        if stat.S_ISREG(status.st_mode):
+                            yield f"{hour}/{name}", taken(status)
             finally:
                 os.close(fd)
 
@@ -210,8 +210,8 @@ class RingFolder:
 
     def free_bytes(self) -> int:
         """What the file system has left for those without special rights. Raises OSError."""
-        found = os.fstatvfs(self._fd)
-        return found.f_bavail * found.f_frsize
+        filesystem = os.fstatvfs(self._fd)
+        return filesystem.f_bavail * filesystem.f_frsize
 
     @contextmanager
     def _hour(self, path: str) -> Iterator[tuple[int, str]]:

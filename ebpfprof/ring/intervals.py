@@ -10,15 +10,15 @@ Interval = tuple[int, int]
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
     """The same time in order, without overlaps and empty intervals."""
-    found: list[Interval] = []
+    joined: list[Interval] = []
     for begin, end in sorted(intervals):
         if begin >= end:
             continue
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
         else:
-            found.append((begin, end))
-    return found
+            joined.append((begin, end))
+    return joined
 
 
 def within(intervals: Iterable[Interval], span: Interval) -> list[Interval]:
@@ -28,17 +28,17 @@ def within(intervals: Iterable[Interval], span: Interval) -> list[Interval]:
 
 def without(intervals: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
     """The time that is in `intervals` and not in `others`."""
-    found = []
+    gaps = []
     removed = union(others)
     for begin, end in union(intervals):
-        at = begin
+        begin_of_gap = begin
         for start, stop in removed:
-            if stop <= at or start >= end:
+            if stop <= begin_of_gap or start >= end:
                 continue
-            found.append((at, start))
-            at = stop
-        found.append((at, end))
-    return union(found)
+            gaps.append((begin_of_gap, start))
+            begin_of_gap = stop
+        gaps.append((begin_of_gap, end))
+    return union(gaps)
 
 
 def both(one: Iterable[Interval], other: Iterable[Interval]) -> list[Interval]:

@@ -45,8 +45,8 @@ def merged_windows(
     files = [file for file in time.files if file.kind == kind and file.process in numbers]
     if not files:
         return None
-    found = find_kind(kind)
-    is_moment = found is not None and found.is_moment
+    listed = find_kind(kind)
+    is_moment = listed is not None and listed.is_moment
     if is_moment:
         files = list({time.processes[file.process].process.key: file for file in files}.values())
     read: list[IndexedFile] = []

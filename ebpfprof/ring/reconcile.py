@@ -38,6 +38,6 @@ def remove_torn(folder: RingFolder, files: Iterable[tuple[str, int]]) -> None:
                 folder.remove(path)
 
 
-def runs_of(found: Iterable[tuple[int, int]], apart_ns: int) -> list[Interval]:
+def runs_of(files: Iterable[tuple[int, int]], apart_ns: int) -> list[Interval]:
     """When the agent must have run, by the times of its files: gaps of `apart_ns` are none."""
-    return [(begin, end - apart_ns) for begin, end in union((b, e + apart_ns) for b, e in found)]
+    return [(begin, end - apart_ns) for begin, end in union((b, e + apart_ns) for b, e in files)]

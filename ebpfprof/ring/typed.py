@@ -17,7 +17,7 @@ def to_plain(value: Any) -> Any:  # noqa: ANN401 - JSON has any type
     if is_dataclass(value):
         return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {key: to_plain(each) for key, each in value.items()}
+        return {key: to_plain(element) for key, element in value.items()}
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
     return value
@@ -49,12 +49,12 @@ def from_plain(kind: Any, value: object) -> Any:  # noqa: ANN401 - of the type `
 
 def _float(value: Any) -> float:  # noqa: ANN401 - an int or a float
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError as error:
         raise _wrong() from error
-    if math.isnan(found):
+    if math.isnan(number):
         raise _wrong()
-    return found
+    return number
 
 
 def _one_of(kinds: tuple[Any, ...], value: object) -> Any:  # noqa: ANN401 - of one of the types
@@ -71,18 +71,18 @@ def _tuple(kinds: tuple[Any, ...], values: list[object]) -> tuple[Any, ...]:
         return tuple(from_plain(kinds[0], value) for value in values)
     if len(kinds) != len(values):
         raise _wrong()
-    return tuple(from_plain(kind, each) for kind, each in zip(kinds, values, strict=True))
+    return tuple(from_plain(kind, element) for kind, element in zip(kinds, values, strict=True))
 
 
 def _dataclass(kind: Any, value: dict[str, object]) -> Any:  # noqa: ANN401 - of the type `kind`
-    found = {}
+    read = {}
     hints = _hints(kind)
     for field in fields(kind):
         if field.name in value:
-            found[field.name] = from_plain(hints[field.name], value[field.name])
+            read[field.name] = from_plain(hints[field.name], value[field.name])
         elif field.default is MISSING and field.default_factory is MISSING:
             raise _wrong()
-    return kind(**found)
+    return kind(**read)
 
 
 @cache

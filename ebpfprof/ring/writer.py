@@ -259,7 +259,7 @@ def _well_formed(identity: ServiceIdentity) -> ServiceIdentity:
         node=well_formed(identity.node),
         pod=well_formed(identity.pod),
         container=well_formed(identity.container),
-        labels={well_formed(key): well_formed(each) for key, each in identity.labels.items()},
+        labels={well_formed(key): well_formed(label) for key, label in identity.labels.items()},
     )
 
 

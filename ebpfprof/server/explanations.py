@@ -48,16 +48,16 @@ class Explanations:
         """What `ebpfprof explain --json` would print; ?seconds=N is how long it observes."""
         try:
             process = process_of(self._manager, request.path_params.get("pid"))
-            found = await self.explain(process, asked_seconds(request))
+            explained = await self.explain(process, asked_seconds(request))
         except BadParameterError as refusal:
             return error(request, 400, str(refusal))
         except (TargetGone, NoSuchProcess, UnsupportedTarget) as refusal:
             return error(request, 404, printable(in_one_line(str(refusal))))
         except EbpfprofError as refusal:
             return error(request, 500, printable(in_one_line(str(refusal))))
-        code = FaultFound.exit_code if found["findings"] else ExitCode.OK
+        code = FaultFound.exit_code if explained["findings"] else ExitCode.OK
         headers = {**NOSNIFF, "Cache-Control": "no-store"}
-        return Response(f"{table.document(code, [found])}\n", 200, headers, "application/json")
+        return Response(f"{table.document(code, [explained])}\n", 200, headers, "application/json")
 
     async def explain(self, process: RecordedProcess, seconds: int) -> dict[str, Any]:
         """Observe a process from now on, and return what is wrong as explanation.as_json().

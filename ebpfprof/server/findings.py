@@ -41,8 +41,8 @@ def as_json(goroutines: WatchedGoroutines) -> list[dict[str, Any]]:
 def _stuck(stuck: Stuck) -> dict[str, Any]:
     title, *lines = stuck_table.lines(stuck)
     shown = [*lines[:-1][:_MAX_LINES], lines[-1]]  # the last one says why
-    found = _finding(stuck_table.kind(stuck), title, shown, len(stuck.goroutines), ())
-    return {**found, "certain": stuck.sureness is Sureness.CERTAIN}
+    fields = _finding(stuck_table.kind(stuck), title, shown, len(stuck.goroutines), ())
+    return {**fields, "certain": stuck.sureness is Sureness.CERTAIN}
 
 
 def _hanging(group: HangingGroup) -> dict[str, Any]:
@@ -54,9 +54,9 @@ def _hanging(group: HangingGroup) -> dict[str, Any]:
         f"{place.function} ({place.position})."
     )
     lines = [f"One of them is goroutine {group.first.goid}."] if group.count > 1 else []
-    found = _finding("hanging", title, lines, group.count, shown_frames(group.first))
+    fields = _finding("hanging", title, lines, group.count, shown_frames(group.first))
     return {
-        **found,
+        **fields,
         "at_least_s": group.at_least_ns / 1e9,
         "newest_at_least_s": group.newest_ns / 1e9,
     }

@@ -134,8 +134,8 @@ class FlightRecorders:
 
     def lost_ns(self, process: RecordedProcess) -> float:
         """The CPU time that a process has spent on it, estimated."""
-        found = self._recorded.get(process) or self._left.get(process)
-        return found.lost_ns if found else 0.0
+        recorder = self._recorded.get(process) or self._left.get(process)
+        return recorder.lost_ns if recorder else 0.0
 
     def refusal(self, process: RecordedProcess) -> NoLastSecondsError:
         """Why there are no last seconds of a process, if there are none."""

@@ -37,8 +37,8 @@ def traceback(process: OpenProcess) -> bytes:
 def text(process: OpenProcess) -> bytes:
     """Goroutines by stack, as ?debug=1 of the process's Go version."""
     style, counts = _counted(process)
-    found = goroutine_text.text(counts, style.rules, style.most_profiled)
-    return found.encode("utf-8", "backslashreplace")
+    written = goroutine_text.text(counts, style.rules, style.most_profiled)
+    return written.encode("utf-8", "backslashreplace")
 
 
 def profile(process: OpenProcess, kind: ProfileKind) -> Profile:

@@ -67,6 +67,6 @@ def count(process: OpenProcess) -> int:
 def _read(process: OpenProcess) -> _Read:
     binary, bias = process.binary(any_version=True), process.load_bias(any_version=True)
     memory = process.target.memory
-    found = HeapBuckets(memory, binary.layout, heap_globals(binary), bias)
-    require_profile(process.target, found)
-    return _Read(found.read(), process.target, memory, binary, bias)
+    buckets = HeapBuckets(memory, binary.layout, heap_globals(binary), bias)
+    require_profile(process.target, buckets)
+    return _Read(buckets.read(), process.target, memory, binary, bias)

@@ -47,8 +47,8 @@ class _Frames:
 
     def rows(self, stack: Sequence[int]) -> list[list[str]]:
         """A row for each call, but for the runtime's innermost ones, unless there are no others."""
-        found = [self._at(pc) for pc in stack]
-        calls = [(name, row) for name, is_outermost, row in found if not is_outermost]
+        frames = [self._at(pc) for pc in stack]
+        calls = [(name, row) for name, is_outermost, row in frames if not is_outermost]
         hidden = 0
         while hidden < len(calls) and calls[hidden][0].startswith(self._rules.hidden_prefixes):
             hidden += 1

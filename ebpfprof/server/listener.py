@@ -107,11 +107,11 @@ def listening(address: Address, owner: Owner | None) -> Iterator[socket.socket]:
 
 def _tcp(address: Address) -> socket.socket:
     try:
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         # "localhost" is 127.0.0.1 to every client, but ::1 not to all of them.
-        family, *_, where = min(found, key=lambda address: address[0] != socket.AF_INET)
+        family, *_, where = min(addresses, key=lambda address: address[0] != socket.AF_INET)
         both = address.host == "::" and socket.has_dualstack_ipv6()
         made = socket.create_server(where[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
@@ -179,8 +179,8 @@ def _publish(made: socket.socket, folder: int, name: str, owner: Owner | None) -
     try:
         inside = os.open(private, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
         try:
-            found = os.fstat(inside)
-            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            status = os.fstat(inside)
+            if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
                 raise PermissionError(errno.EPERM, "another process changed the directory")
             # A path of at most 107 bytes, whatever the folder is called.
             made.bind(f"/proc/self/fd/{inside}/s")
@@ -205,18 +205,18 @@ def _remove_stale(folder: int, name: str, shown: str, owner: Owner | None) -> No
     Raises EbpfprofError if one does.
     """
     try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return
     uids = {os.geteuid()} | ({owner.uid} if owner else set())
-    if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in uids:
+    if not stat.S_ISSOCK(status.st_mode) or status.st_uid not in uids:
         return  # to make ours will fail, and say why
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
             probe.connect(f"/proc/self/fd/{folder}/{name}")
         except ConnectionRefusedError:
-            _remove(folder, name, found)
+            _remove(folder, name, status)
             return
         except OSError:
             pass
@@ -229,6 +229,6 @@ def _remove_stale(folder: int, name: str, shown: str, owner: Owner | None) -> No
 def _remove(folder: int, name: str, known: os.stat_result) -> None:
     """Remove a file, if it is still the `known` one."""
     with suppress(OSError):
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if os.path.samestat(found, known):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if os.path.samestat(status, known):
             os.unlink(name, dir_fd=folder)

@@ -89,15 +89,15 @@ class PageApi:
             await self._follower.survey()
         running = [process.pid for process in manager.processes if process.ending is None]
         usage = await asyncio.to_thread(self._usage.of, running)
-        found = [self._served(process, usage.get(process.pid)) for process in manager.processes]
-        found += [_unserved(process) for process in self._follower.unrecorded]
+        listed = [self._served(process, usage.get(process.pid)) for process in manager.processes]
+        listed += [_unserved(process) for process in self._follower.unrecorded]
         body = {
             "version": ebpfprof.__version__,
             "interval_s": manager.interval_s,
             "retention_s": manager.retention_s,
             "last_s": self._recorders.settings.last_s,
             "kinds": [described_kind(kind, manager.kinds) for kind in kinds()],
-            "targets": found,
+            "targets": listed,
         }
         return JSONResponse(body, headers=_HEADERS)
 
@@ -192,14 +192,14 @@ class PageApi:
 
     async def _explain(self, request: Request, process: RecordedProcess, _kind: str) -> Response:
         try:
-            found = await self._explanations.explain(process, asked_seconds(request))
+            explained = await self._explanations.explain(process, asked_seconds(request))
         except BadParameterError as error:
             raise _BadRequestError(str(error)) from error
-        return JSONResponse(found, headers=_HEADERS)
+        return JSONResponse(explained, headers=_HEADERS)
 
     async def _series_of(self, request: Request, process: RecordedProcess, _kind: str) -> Response:
-        found = self._series.as_json(process, _seconds(request, "after", 0.0))
-        return JSONResponse(found, headers=_HEADERS)
+        series = self._series.as_json(process, _seconds(request, "after", 0.0))
+        return JSONResponse(series, headers=_HEADERS)
 
     async def _profile(self, request: Request, process: RecordedProcess, kind: str) -> Response:
         profile = await self._of_time(request, process, kind)

@@ -33,8 +33,8 @@ def parameter(request: Request, key: str) -> str:
 
 def query(request: Request) -> bytes:
     """The raw query."""
-    found: bytes = request.scope["query_string"]
-    return found
+    query_string: bytes = request.scope["query_string"]
+    return query_string
 
 
 def debug_and_seconds(request: Request) -> tuple[int, int | None]:

@@ -42,12 +42,12 @@ async def symbol(request: Request, process: RecordedProcess, processes: OpenProc
 
 async def _body(request: Request) -> bytes:
     """The body; of one larger than _MAX_BODY bytes only a beginning that is larger, too."""
-    found = b""
+    body = b""
     async for chunk in request.stream():
-        found += chunk
-        if len(found) > _MAX_BODY:
+        body += chunk
+        if len(body) > _MAX_BODY:
             break
-    return found
+    return body
 
 
 def _symbol_table(processes: OpenProcesses, pid: int, asked: bytes) -> bytes:
@@ -55,7 +55,7 @@ def _symbol_table(processes: OpenProcesses, pid: int, asked: bytes) -> bytes:
 
     Of an answer longer than _MAX_NAMES bytes only the beginning, a little longer than that.
     """
-    found, size, end = [b"num_symbols: 1"], 0, b""  # clients only check whether it is 0
+    answered, size, end = [b"num_symbols: 1"], 0, b""  # clients only check whether it is 0
     words = asked.decode("latin-1").split("+")
     cut = next((index for index, word in enumerate(words) if len(word) >= _MAX_WORD), None)
     if cut is not None:
@@ -66,6 +66,6 @@ def _symbol_table(processes: OpenProcesses, pid: int, asked: bytes) -> bytes:
     lines = {pc: f"{pc:#x} {printable(name)}".encode() for pc, name in names.items()}
     for pc in pcs:
         if pc in lines and size <= _MAX_NAMES:
-            found.append(lines[pc])
+            answered.append(lines[pc])
             size += len(lines[pc])
-    return b"\n".join([*found, end])
+    return b"\n".join([*answered, end])

@@ -29,10 +29,10 @@ def text(profile: Profile, binary: GoBinary, load_bias: int) -> str:
     zeros = "" if binary.layout.profile_stacks.unwinds_by_tables else " 0x0" * _NO_STACK
     lists = binary.layout.tracebacks.shortened_type_arguments
     lines = [f"{profile.kind} profile: total {sum(sample.values[0] for sample in profile.samples)}"]
-    for each in sorted(profile.samples, key=lambda sample: -sample.values[0]):
-        pcs = "".join(f" {location.address + 1:#x}" for location in each.locations) or zeros
-        lines += [f"{each.values[0]} @{pcs}", *_labels(each)]
-        lines += [*aligned(frame_rows(each, offset_of, lists) or [["#", "0x0"]]), ""]
+    for group in sorted(profile.samples, key=lambda sample: -sample.values[0]):
+        pcs = "".join(f" {location.address + 1:#x}" for location in group.locations) or zeros
+        lines += [f"{group.values[0]} @{pcs}", *_labels(group)]
+        lines += [*aligned(frame_rows(group, offset_of, lists) or [["#", "0x0"]]), ""]
     return "\n".join(lines) + "\n"
 
 

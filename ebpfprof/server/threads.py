@@ -28,8 +28,8 @@ def profile(process: OpenProcess, kind: ProfileKind) -> Profile:
 def written(process: OpenProcess, kind: ProfileKind, _debug: int) -> bytes:
     """The text of ?debug=1 and higher."""
     go = process.go(any_version=True)
-    found = kind.in_tables(_profile(go, kind))
-    return thread_text.text(found, go.binary, go.load_bias).encode("utf-8", "backslashreplace")
+    profile = kind.in_tables(_profile(go, kind))
+    return thread_text.text(profile, go.binary, go.load_bias).encode("utf-8", "backslashreplace")
 
 
 def count(process: OpenProcess) -> int:
@@ -39,5 +39,5 @@ def count(process: OpenProcess) -> int:
 
 
 def _profile(go: GoTarget, kind: ProfileKind) -> Profile:
-    found = samples_now(kind, ThreadScanner(go), ThreadStacks(GoroutineStacks(go)))
-    return kind.make_profile(found, go.mappings, time_ns=time.time_ns(), duration_ns=0)
+    samples = samples_now(kind, ThreadScanner(go), ThreadStacks(GoroutineStacks(go)))
+    return kind.make_profile(samples, go.mappings, time_ns=time.time_ns(), duration_ns=0)

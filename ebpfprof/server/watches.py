@@ -34,8 +34,8 @@ class GoroutineWatches(RegularSamples[GoroutineWatch]):
         if now_s - watched.read_s > READ_S:
             watched.due_s = min(watched.due_s, now_s + _QUICK[0])
         watched.read_s = now_s
-        found = watched.reader.found if watched.reader else _NOTHING
-        return found, watched.sampled_s, watched.problem
+        findings = watched.reader.found if watched.reader else _NOTHING
+        return findings, watched.sampled_s, watched.problem
 
     def glance(self, process: RecordedProcess) -> WatchedGoroutines | None:
         """What is known of a process now; it is watched for some time, with samples now and then.

@@ -116,8 +116,8 @@ def name_of(work: Callable[..., object]) -> str:
 def named(name: str) -> Callable[..., Any]:
     """The function or class of this name, whose module is imported."""
     module, _, path = name.partition(":")
-    found: Callable[..., Any] = attrgetter(path)(importlib.import_module(module))
-    return found
+    loaded: Callable[..., Any] = attrgetter(path)(importlib.import_module(module))
+    return loaded
 
 
 def _start_all(fd: int) -> None:

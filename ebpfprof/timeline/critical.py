@@ -35,11 +35,11 @@ class Chains:
         and follow each other are one: a queue for a lock.
         """
         walk = _Tree()
-        found: Counter[Chain] = Counter()
+        spent_ns: Counter[Chain] = Counter()
         for (state, link), ns in self.sweep.sums(of, walk).items():
             if chain := walk.chain(state, link):
-                found[tuple(self.links.all[number] for number in chain)] += ns
-        return found
+                spent_ns[tuple(self.links.all[number] for number in chain)] += ns
+        return spent_ns
 
     def everyone(self) -> list[Chosen]:
         """All goroutines, as long as they are there."""
@@ -57,16 +57,16 @@ class _Tree:
     def after(self, state: int, link: int) -> int:
         """The state behind one more link."""
         key = (state, link)
-        found = self._after.get(key)
-        if found is None:
+        number = self._after.get(key)
+        if number is None:
             _, last, length = self._nodes[state]
             if last == link or length == _MOST_LINKS:
-                found = state
+                number = state
             else:
-                found = len(self._nodes)
+                number = len(self._nodes)
                 self._nodes.append((state, link, length + 1))
-            self._after[key] = found
-        return found
+            self._after[key] = number
+        return number
 
     def chain(self, state: int, last: int) -> list[int]:
         """The links of a state, and one more, unless that is NOTHING."""

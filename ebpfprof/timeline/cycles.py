@@ -45,8 +45,8 @@ def cycles(graph: WaitGraph) -> list[Cycle]:
     for edge in graph.edges:
         if not edge.waiter.is_system:
             edges[edge.waiter].append(edge)
-    found = (_cycle(circle, edges) for circle in _circles(_neighbours(edges)))
-    return sorted((cycle for cycle in found if cycle), key=lambda cycle: -cycle.own_ns)
+    possible = (_cycle(circle, edges) for circle in _circles(_neighbours(edges)))
+    return sorted((cycle for cycle in possible if cycle), key=lambda cycle: -cycle.own_ns)
 
 
 def _neighbours(

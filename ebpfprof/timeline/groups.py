@@ -37,15 +37,15 @@ class FunctionGroup:
 
 def groups(timeline: Timeline) -> list[FunctionGroup]:
     """All groups, those that ran or were ready to run longest first."""
-    found: dict[str, FunctionGroup] = {}
+    by_name: dict[str, FunctionGroup] = {}
     for span in spans(timeline):
         goroutine = timeline.goroutines.get(span.goid)
         name = goroutine.name if goroutine else UNNAMED
-        group = found.get(name)
+        group = by_name.get(name)
         if group is None:
-            group = found[name] = FunctionGroup(name, bool(goroutine and goroutine.is_system))
+            group = by_name[name] = FunctionGroup(name, bool(goroutine and goroutine.is_system))
         group.add(span)
-    return sorted(found.values(), key=lambda group: -_busy_ns(group))
+    return sorted(by_name.values(), key=lambda group: -_busy_ns(group))
 
 
 def _busy_ns(group: FunctionGroup) -> int:

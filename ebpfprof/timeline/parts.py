@@ -94,33 +94,35 @@ class Parts:
             for part in parts_:
                 if part.waker and part.begin_ns < self.of[part.waker][0].begin_ns:
                     wanted[part.waker] = min(part.begin_ns, wanted.get(part.waker, part.begin_ns))
-        found = {}
+        first_parts = {}
         # Creators are older: each is examined after those that it created.
         for goid in sorted(self.creators, key=lambda goid: -self.of[goid][0].begin_ns):
             first_ns, creator = self.of[goid][0].begin_ns, self.creators[goid]
             begin_ns = wanted.get(goid, first_ns)
             if begin_ns < first_ns:
-                found[goid] = GoroutinePart(begin_ns, first_ns, Did.NOT_CREATED, waker=creator)
+                first_parts[goid] = GoroutinePart(
+                    begin_ns, first_ns, Did.NOT_CREATED, waker=creator
+                )
                 wanted[creator] = min(begin_ns, wanted.get(creator, begin_ns))
-        return found
+        return first_parts
 
 
 def parts(timeline: Timeline) -> Parts:
     """All parts of a timeline."""
-    found: dict[int, list[Span]] = defaultdict(list)
+    by_goid: dict[int, list[Span]] = defaultdict(list)
     for span in spans(timeline):
-        found[span.goid].append(span)
+        by_goid[span.goid].append(span)
     during = _During(timeline)
-    lived = {goid for goid, of in found.items() if of[-1].end_ns > of[0].begin_ns}
+    lived = {goid for goid, of in by_goid.items() if of[-1].end_ns > of[0].begin_ns}
     made: dict[int, list[GoroutinePart]] = {}
     for goid in lived:
         mine = made[goid] = []
-        of = found[goid]
+        of = by_goid[goid]
         for number, span in enumerate(of):
             if span.end_ns > span.begin_ns:
                 mine += [_wait(of, number, lived)] if span.state == WAITING else during.of(span)
     lived -= {goid for goid in lived if not made[goid]}
-    creators = {goid: found[goid][0].by for goid in lived if found[goid][0].by in lived}
+    creators = {goid: by_goid[goid][0].by for goid in lived if by_goid[goid][0].by in lived}
     return Parts({goid: made[goid] for goid in lived}, creators)
 
 
@@ -195,11 +197,11 @@ class _During:
         if did is Did.CALL:
             return [whole]
         assists = self._assists.of(span.goid)
-        found: list[GoroutinePart] = []
+        parts: list[GoroutinePart] = []
         for part in _divided(whole, self._off.of(span.tid), Did.NO_PROCESSOR):
             is_run = assists and part.did is Did.RUN
-            found += _divided(part, assists, Did.ASSIST) if is_run else (part,)
-        return found
+            parts += _divided(part, assists, Did.ASSIST) if is_run else (part,)
+        return parts
 
 
 def _divided(

@@ -31,7 +31,7 @@ class Peers:
                 peers[port].add(waited.file.peer)
                 if waited.file.is_listener:
                     self._served.add(port)
-        self._served |= {port for port, found in peers.items() if len(found) > 1}
+        self._served |= {port for port, addresses in peers.items() if len(addresses) > 1}
 
     def serves(self, file: OpenFile) -> bool:
         """Whether it is a connection that a client made, or waits for one."""

@@ -157,11 +157,11 @@ class _Forest:
     def _linked(self, chains: dict[int, int], link: int) -> dict[int, int]:
         if not chains:
             return chains
-        found: dict[int, int] = {}
+        counts: dict[int, int] = {}
         for state, count in chains.items():
             after = self._walk.after(state, link)
-            found[after] = found.get(after, 0) + count
-        return found
+            counts[after] = counts.get(after, 0) + count
+        return counts
 
     def _add(self, goid: int, chains: dict[int, int], sign: int, at_ns: int) -> None:
         """More chains, or fewer, lead to a goroutine, and so to all for which it waits."""

@@ -175,16 +175,16 @@ def _cut(begun: Iterable[TraceStep], end_ns: int) -> list[AnnotatedRegion]:
 
 def task_types(timeline: Timeline) -> list[TaskType]:
     """All types of tasks, those that goroutines waited for longest first."""
-    found = annotated(timeline)
+    annotations = annotated(timeline)
     types: dict[str, TaskType] = {}
-    for task in found.tasks.values():
+    for task in annotations.tasks.values():
         of = types.setdefault(task.name, TaskType(task.name))
         of.tasks += 1
         if task.is_whole:
             of.lengths_ns.append(task.end_ns - task.begin_ns)
     for of in types.values():
         of.lengths_ns.sort()
-    works = _works(found)
+    works = _works(annotations)
     next_work: Counter[int] = Counter()  # by goid: both its spans and its works are in order
     for span in spans(timeline):
         mine = works.get(span.goid, ())
@@ -196,7 +196,7 @@ def task_types(timeline: Timeline) -> list[TaskType]:
             work = mine[first]
             length_ns = min(work.end_ns, span.end_ns) - max(work.begin_ns, span.begin_ns)
             if length_ns > 0:
-                of = types[found.tasks[work.task].name]
+                of = types[annotations.tasks[work.task].name]
                 of.spent_ns[span.state] += length_ns
                 if span.state == WAITING:
                     of.waits_ns[_what(timeline, span)] += length_ns
@@ -217,13 +217,13 @@ class _Work(NamedTuple):
     task: int
 
 
-def _works(found: Annotations) -> dict[int, list[_Work]]:
+def _works(annotations: Annotations) -> dict[int, list[_Work]]:
     """When each goroutine worked for which task, in order, apart from each other."""
     works: dict[int, list[_Work]] = defaultdict(list)
-    for region in found.regions:
+    for region in annotations.regions:
         if region.task != NO_TASK:
             works[region.goid].append(_Work(region.begin_ns, region.end_ns, region.task))
-    for task in found.tasks.values():
+    for task in annotations.tasks.values():
         if task.is_of_one:
             works[task.goid].append(_Work(task.begin_ns, task.end_ns, task.number))
     return {goid: list(_innermost(of)) for goid, of in works.items()}

@@ -245,8 +245,8 @@ class _Pairs:
         return self._links[first], second
 
     def _state(self, first: int, second: TracedGroup | None) -> int:
-        found = self._states.get((first, second))
-        if found is None:
-            found = self._states[first, second] = len(self._pairs)
+        number = self._states.get((first, second))
+        if number is None:
+            number = self._states[first, second] = len(self._pairs)
             self._pairs.append((first, second))
-        return found
+        return number

@@ -93,8 +93,8 @@ class DrawnTable(App[None]):
 
     def compose(self) -> ComposeResult:
         """Tabs, what is to be known, the table, a message, the search, the keys."""
-        found = [view_named(name) for name in self._top.views]
-        tabs = Tabs(*(Tab(f"{v.key} {v.title}", id=v.name) for v in found), active=self._top.view)
+        views = [view_named(name) for name in self._top.views]
+        tabs = Tabs(*(Tab(f"{v.key} {v.title}", id=v.name) for v in views), active=self._top.view)
         tabs.can_focus = False
         yield tabs
         yield Static(id="header")

@@ -64,7 +64,7 @@ def _table(view: TopView, name: str) -> dict[str, Any]:
 def _row(row: TopRow, view: View) -> dict[str, Any]:
     key = row.key
     has_count = not row.is_unknown and (row.count or row.value <= 0)
-    found = {
+    fields = {
         "pid": key.pid,
         "operation": well_formed(key.operation),
         "name": well_formed(key.name),
@@ -81,19 +81,19 @@ def _row(row: TopRow, view: View) -> dict[str, Any]:
         "is_ranked": row.is_ranked,
     }
     if row.lengths:
-        found["wait_ns"] = _numbers(row.quantile)
+        fields["wait_ns"] = _numbers(row.quantile)
     if row.hold_lengths:
-        found["hold_ns"] = _numbers(row.hold_quantile)
+        fields["hold_ns"] = _numbers(row.hold_quantile)
     if key.waker:
-        found["woken_by"] = well_formed(key.waker)
+        fields["woken_by"] = well_formed(key.waker)
     if view.rows == "locks":
-        found |= {"address": key.address, "held_ns": None if row.is_unknown else row.held_ns}
+        fields |= {"address": key.address, "held_ns": None if row.is_unknown else row.held_ns}
     if view.rows == "functions":
-        found |= {
+        fields |= {
             "with_callees_per_s": row.callees_rate * 1e9,
             "total_with_callees": row.total_callees,
         }
-    return found
+    return fields
 
 
 def _numbers(quantile: Callable[[str], Quantile | None]) -> dict[str, float | None]:

@@ -125,10 +125,10 @@ class TopRow:
 
     def quantile(self, name: str) -> Quantile | None:
         """One of QUANTILES of the lengths of its waits since the start; None if it is not known."""
-        found = self.lengths.quantile(
+        estimate = self.lengths.quantile(
             QUANTILES[name], waits=self.total_count, variance=self.total_count_variance
         )
-        return found if found and found.is_known else None
+        return estimate if estimate and estimate.is_known else None
 
     def hold_quantile(self, name: str) -> Quantile | None:
         """One of QUANTILES of how long a lock was held; None if it is not known."""

@@ -71,11 +71,13 @@ class AnnotationTexts:
 def constants_of(go: GoTarget) -> Callable[[int, int], bytes | None]:
     """Reads what is in a part of the program's file that the program can't change."""
     elf = go.binary.elf
-    constant = [each for each in elf.segments if not each.writable]
+    constant = [segment for segment in elf.segments if not segment.writable]
 
     def constant_at(address: int, size: int) -> bytes | None:
         linked = address - go.load_bias
-        if not any(each.vaddr <= linked < each.vaddr + each.filesz for each in constant):
+        if not any(
+            segment.vaddr <= linked < segment.vaddr + segment.filesz for segment in constant
+        ):
             return None
         try:
             return elf.read(linked, size)

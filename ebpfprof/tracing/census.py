@@ -44,15 +44,15 @@ class Census:
         """All goroutines now, by goid; none if they can't be read, or the process has ended."""
         with self._lock:
             try:
-                found = self._scanner.scan()
+                scan = self._scanner.scan()
             except (TargetGone, UnreadableMemory, SymbolizerError):
                 return {}
             keys: Mapping[int, int] = {}
             with suppress(TargetGone, UnreadableMemory, SymbolizerError):
-                keys = self._waits.keys(found.goroutines)
+                keys = self._waits.keys(scan.goroutines)
             return {
-                goroutine.goid: self._known(goroutine, found.read_ns, keys.get(goroutine.goid, 0))
-                for goroutine in found.goroutines
+                goroutine.goid: self._known(goroutine, scan.read_ns, keys.get(goroutine.goid, 0))
+                for goroutine in scan.goroutines
             }
 
     def files(self) -> Mapping[int, FileWait]:

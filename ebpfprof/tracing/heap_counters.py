@@ -62,15 +62,15 @@ class HeapCounters:
             at = self._fields[name]
             return int.from_bytes(data[at : at + 8], "little")
 
-        found = heap_size(now_ns, word, self._headroom)
-        if found and (not self._found or found[1:] != self._found[-1][1:]):
-            self._found.append(found)
+        size = heap_size(now_ns, word, self._headroom)
+        if size and (not self._found or size[1:] != self._found[-1][1:]):
+            self._found.append(size)
 
     def between(self, begin_ns: int, end_ns: int) -> tuple[HeapSize, ...]:
         """What was found in that time; first what it was at its begin."""
-        found = tuple(self._found)  # another thread may take a sample meanwhile
-        before = [moment for moment in found if moment.at_ns <= begin_ns][-1:]
-        inside = [moment for moment in found if begin_ns < moment.at_ns <= end_ns]
+        sizes = tuple(self._found)  # another thread may take a sample meanwhile
+        before = [moment for moment in sizes if moment.at_ns <= begin_ns][-1:]
+        inside = [moment for moment in sizes if begin_ns < moment.at_ns <= end_ns]
         return (*(moment._replace(at_ns=begin_ns) for moment in before), *inside)
 
 

@@ -122,17 +122,17 @@ class TraceNames:
 
     def _name_others(
         self,
-        found: dict[int, TimelineGoroutine],
+        goroutines: dict[int, TimelineGoroutine],
         steps: Iterable[TraceStep],
         stacks: Mapping[int, tuple[StackCall, ...]],
     ) -> None:
         """Goroutines without a begin event are named by the outermost call of their first stack."""
         for step in steps:
-            named = found.get(step.goid)
+            named = goroutines.get(step.goid)
             calls = stacks.get(step.stack, ()) if step.kind in _OWN_STACKS else ()
             if calls and (named is None or named.start is None):
                 before = named or TimelineGoroutine(step.goid, None, None, 0)
-                found[step.goid] = replace(before, start=calls[-1])
+                goroutines[step.goid] = replace(before, start=calls[-1])
 
     def _start(self, pc: int) -> StackCall | None:
         if pc not in self._starts:
@@ -163,9 +163,11 @@ def _kernel_calls(pcs: tuple[int, ...]) -> Iterator[StackCall]:
     if not pcs:
         return
     symbols = KernelSymbols.shared()
-    found = [(pc, symbols.at(pc)) for pc in pcs]
-    inner = [number for number, (_, each) in enumerate(found) if each and each.name in _SCHEDULES]
-    for pc, symbol in found[max(inner, default=-1) + 1 :]:
+    calls = [(pc, symbols.at(pc)) for pc in pcs]
+    inner = [
+        number for number, (_, frame) in enumerate(calls) if frame and frame.name in _SCHEDULES
+    ]
+    for pc, symbol in calls[max(inner, default=-1) + 1 :]:
         name = symbol.name if symbol else "[kernel]"
         if symbol and symbol.module:
             name = f"{name} [{symbol.module}]"

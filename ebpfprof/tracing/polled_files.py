@@ -51,10 +51,12 @@ _FIELDS: Final = {
     "SOCK_PROTOCOL": ("sock", "sk_protocol"),
 }
 """A struct sock begins with its struct sock_common (include/net/sock.h)."""
+FILE_OFFSETS: Final = tuple(_FIELDS)
+"""The names in the C of the offsets of file_offsets()."""
 
 
 def file_offsets() -> dict[str, int]:
-    """The offsets that the program needs, by the names of its macros. Raises KernelUnsupported."""
+    """The offsets that the program needs, by their FILE_OFFSETS. Raises KernelUnsupported."""
     return dict(zip(_FIELDS, field_offsets(*_FIELDS.values()), strict=True))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.btf import field_offsets
 from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.kernel.program_source import ProgramSource
 from ebpfprof.kernel.uprobe_helper import Uprobe
 from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers import labels
@@ -19,14 +21,14 @@ from ebpfprof.profilers.kernel_losses import losses
 from ebpfprof.profilers.target_layout import target_fields
 from ebpfprof.system.pid_namespace import sees_whole_machine
 from ebpfprof.tracing.c_stacks import CStacks
-from ebpfprof.tracing.polled_files import MOST_FILES, file_offsets
+from ebpfprof.tracing.polled_files import FILE_OFFSETS, MOST_FILES, file_offsets
 from ebpfprof.tracing.rings import NO_RINGS, EventRings
 from symbolizer.codeanalysis.annotation_sites import AnnotationSites
 from symbolizer.codeanalysis.schedule_sites import ScheduleMoment, ScheduleSites
 from symbolizer.codeanalysis.tls import g_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
     from ebpfprof.overhead.cost import Runs
 
 _SOURCE: Final = "trace/trace.bpf.c"
+_NUMBERS: Final = (
+    *(*labels.NUMBERS, "FS_BASE_OFFSET", "TGID_OFFSET", "TID_OFFSET", "STATE_OFFSET"),
+    *("STACK_OFFSET", *FILE_OFFSETS),
+)
 _MAX_SITES: Final = 64
 _MAX_STACKS: Final = 1 << 15
 _MAX_RINGS: Final = c_facts.number("trace/events.h", "MAX_RINGS")
@@ -58,6 +64,35 @@ _TAKES: Final = {
     ScheduleMoment.PREEMPT: ("IN_AX", "OF_SUBJECT"),
     ScheduleMoment.SWITCH: ("IN_AX", "OF_SUBJECT"),
 }
+
+
+def source(*, labels: bool, annotations: bool, c: bool) -> ProgramSource:
+    """The program, with labels, annotations of the program and stacks of C code if set."""
+    return ProgramSource(
+        _SOURCE,
+        {
+            **dict.fromkeys(("BY_LOCK", "WITH_RUNTIME_LOCKS", "CROSSES_STACKS"), 0),
+            "WITH_ALARM": 0,
+            "WITH_LABELS": int(labels),
+            "WITH_ANNOTATIONS": int(annotations),
+            "WITH_C": int(c),
+            "MAX_DEPTH": MAX_DEPTH,
+            "C_DEPTH": C_DEPTH,
+            "LOCK_CALLERS": MAX_LOCK_CALLERS,
+            # BCC makes the maps, too, but load() makes large ones.
+            **dict.fromkeys(("MAX_STACKS", "MAX_LABEL_SETS", "MAX_CHOSEN_LABELS"), 1),
+            **dict.fromkeys(("MAX_LINES", "MAX_RULES", "RING_PAGES"), 1),
+        },
+        functions=("on_moment", *(("on_annotation",) if annotations else ())),
+        own_functions=("on_switch", "on_waking"),
+        numbers=_NUMBERS,
+    )
+
+
+def sources() -> Iterator[ProgramSource]:
+    """The program with all combinations of options."""
+    for has_labels, is_annotated, c in product((True, False), repeat=3):
+        yield source(labels=has_labels, annotations=is_annotated, c=c)
 
 
 class TraceProgram(BoundedProbes):
@@ -90,33 +125,17 @@ class TraceProgram(BoundedProbes):
             ("task_struct", "stack"),
         )
         self._program = BpfProgram(
-            _SOURCE,
+            source(labels=self._has_labels, annotations=bool(self._annotations), c=self.has_c),
             {
-                **dict.fromkeys(("BY_LOCK", "WITH_RUNTIME_LOCKS", "CROSSES_STACKS"), 0),
-                "WITH_ALARM": 0,
-                "WITH_LABELS": int(self._has_labels),
-                **labels.macros(()),
-                "MAX_TARGETS": 1 + max(_SWITCHES, _WAKES),
-                "MAX_SITES": _MAX_SITES,
-                "MAX_STACKS": 1,
-                "MAX_LABEL_SETS": 1,
-                "MAX_ABSENT_LABELS": 1,
-                "MAX_DEPTH": MAX_DEPTH,
-                "LOCK_CALLERS": MAX_LOCK_CALLERS,
+                **labels.numbers(()),
                 "FS_BASE_OFFSET": thread + fs_base,
                 "TGID_OFFSET": tgid,
                 "TID_OFFSET": tid,
                 "STATE_OFFSET": state,
                 "STACK_OFFSET": stack,
                 **file_offsets(),
-                "WITH_ANNOTATIONS": int(bool(self._annotations)),
-                "WITH_C": int(self.has_c),
-                "C_DEPTH": C_DEPTH,
-                # BCC makes the maps, too, but load() makes large ones.
-                **dict.fromkeys(("MAX_LINES", "MAX_RULES", "RING_PAGES"), 1),
             },
-            functions=("on_moment", *(("on_annotation",) if self._annotations else ())),
-            own_functions=("on_switch", "on_waking"),
+            {"MAX_TARGETS": 1 + max(_SWITCHES, _WAKES), "MAX_SITES": _MAX_SITES},
         )
         self._fields = target_fields(go, has_labels=self._has_labels)
         self.rings = NO_RINGS
@@ -199,11 +218,11 @@ class TraceProgram(BoundedProbes):
     def stacks(self) -> dict[int, tuple[int, ...]]:
         """All stacks by key: runtime addresses, innermost first, all but perhaps one that of a
         return."""
-        found: dict[int, tuple[int, ...]] = {}
+        by_key: dict[int, tuple[int, ...]] = {}
         for keys, stacks in self._program.maps["stacks"].batches():
             rows = zip(keys.tolist(), stacks["depth"].tolist(), stacks["pcs"], strict=True)
-            found |= {key: tuple(pcs[:depth].tolist()) for key, depth, pcs in rows}
-        return found
+            by_key |= {key: tuple(pcs[:depth].tolist()) for key, depth, pcs in rows}
+        return by_key
 
     def label_sets(self) -> dict[int, tuple[Any, ...]]:
         """The sets of labels by key."""

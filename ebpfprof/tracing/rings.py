@@ -41,8 +41,8 @@ class EventRings:
         Those that a processor is just writing, and later ones of its ring, come with the next call.
         """
         parts = [self._of_ring(number) for number in range(len(self._read_to))]
-        found = np.concatenate([np.zeros(0, EVENT), *parts])
-        ordered: npt.NDArray[Any] = found[np.argsort(found["at_ns"], kind="stable")]
+        events = np.concatenate([np.zeros(0, EVENT), *parts])
+        ordered: npt.NDArray[Any] = events[np.argsort(events["at_ns"], kind="stable")]
         return ordered
 
     def _of_ring(self, number: int) -> npt.NDArray[Any]:
@@ -66,10 +66,10 @@ class EventRings:
             end = begin + int(waiting[0])
             copied, is_there = copied[: waiting[0]], is_there[: waiting[0]]
         self._read_to[number] = end
-        found: npt.NDArray[Any] = copied[is_there]
-        if begin and len(found) and self._forgets:
-            self.whole_since_ns = max(self.whole_since_ns, int(found["at_ns"][0]))
-        return found
+        events: npt.NDArray[Any] = copied[is_there]
+        if begin and len(events) and self._forgets:
+            self.whole_since_ns = max(self.whole_since_ns, int(events["at_ns"][0]))
+        return events
 
 
 NO_RINGS: Final = EventRings(np.zeros(0, [("taken", "<u8")]), np.zeros(0, EVENT), 0)

@@ -34,7 +34,7 @@ def timeline_of(recorded: RecordedTrace) -> Timeline:
     go = recorded.go
     replay, decoder = _replayed(recorded)
     steps = replay.taken()
-    known = {goid: each for part in recorded.slices for goid, each in part.known.items()}
+    known = {goid: goroutine for part in recorded.slices for goid, goroutine in part.known.items()}
     frames = StackFrames(go)
     names = TraceNames(go, frames, recorded.mapped)
     try:
@@ -46,7 +46,7 @@ def timeline_of(recorded: RecordedTrace) -> Timeline:
         objects = things.named(steps, recorded.stacks, {**recorded.looked_at, **files})
     except SymbolizerError as error:
         raise for_user(go.target, error) from error
-    labels = {goid: each.labels for goid, each in known.items() if each.labels}
+    labels = {goid: goroutine.labels for goid, goroutine in known.items() if goroutine.labels}
     return Timeline(
         go.target.pid,
         printable(go.target.name),
@@ -72,11 +72,11 @@ def _replayed(recorded: RecordedTrace) -> tuple[Replay, Decoder]:
     rows, slices = recorded.rows, recorded.slices
     decoder = Decoder(recorded.go.binary.layout, _is_fault, constants_of(recorded.go))
     replay = Replay(recorded.begin_ns, slices[0].known if slices else {})
-    for number, each in enumerate(slices):
+    for number, part in enumerate(slices):
         if number:
-            replay.pause(slices[number - 1].end_ns, each.begin_ns, each.known)
+            replay.pause(slices[number - 1].end_ns, part.begin_ns, part.known)
         is_last = number == len(slices) - 1
-        for event in decoder.events(_part(rows, each, is_last=is_last)):
+        for event in decoder.events(_part(rows, part, is_last=is_last)):
             replay.take(event)
     replay.end(recorded.end_ns)
     return replay, decoder

@@ -106,8 +106,8 @@ class Trigger:
             since_ns = self._judge.standing(threshold).by_wait()
             lasting = sorted(since_ns)
             rejected &= set(lasting)
-            found = [goid for goid in lasting if goid not in rejected and condition.may_be(goid)]
-            wait = self._stacks.first(condition, found, rejected)
+            possible = [goid for goid in lasting if goid not in rejected and condition.may_be(goid)]
+            wait = self._stacks.first(condition, possible, rejected)
             if wait:
                 self.why = wait.sentence(began_ns - since_ns[wait.state])
                 return

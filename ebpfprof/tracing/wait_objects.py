@@ -97,19 +97,19 @@ class WaitObjects:
         Raises GoTableError.
         """
         waits = {(step.on, step.word, step.stack) for step in steps if step.on}
-        found: dict[int, WaitObject] = {}
+        objects: dict[int, WaitObject] = {}
         locks: dict[int, set[_Lock]] = defaultdict(set)
         for key, word, stack in waits:
             if word == _FILE:
                 if key in files:
                     name = printable(file_words.wait(files[key], is_one=False))
-                    found[key] = WaitObject(name, files[key].file)
+                    objects[key] = WaitObject(name, files[key].file)
             elif word.startswith(_CHANNEL):
                 address = key - self._channel_lock
-                found[key] = WaitObject(f"chan at {address:#x}", is_named=False)
+                objects[key] = WaitObject(f"chan at {address:#x}", is_named=False)
             elif lock := self._lock(key, stacks.get(stack, ())):
                 locks[key].add(lock)
-        return found | dict(self._named_locks(locks))
+        return objects | dict(self._named_locks(locks))
 
     def _lock(self, key: int, pcs: tuple[int, ...]) -> _Lock | None:
         place = self._places.place(pcs) if pcs else None

@@ -121,8 +121,8 @@ def scheduler_address(binary: GoBinary) -> int | None:
 def cpu_statistics_address(binary: GoBinary) -> int | None:
     """Return the linked address of runtime.work.cpuStats, a runtime.cpuStats.
 
-    runtime.gcMarkTermination passes it to its method accumulate (runtime/mgc.go, Go 1.20 to 1.27).
-    None before Go 1.20, which has no such statistics, and if the code differs.
+    runtime.gcMarkTermination passes it to its method accumulate (runtime/mgc.go, Go 1.21 to 1.27).
+    None before Go 1.21, which has no such statistics or method, and if the code differs.
     """
     if "cpuStats" not in binary.layout.structs:
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from symbolizer.codeanalysis.memory_globals import require_statistics
 from symbolizer.codeanalysis.operands import Operand, is_variable, operands
 from symbolizer.errors import GoTableError
 
@@ -45,6 +46,7 @@ class HeapGlobals:
 
 def heap_globals(binary: GoBinary) -> HeapGlobals:
     """Find the variables. Raises GoTableError if a function's code is not as known."""
+    require_statistics(binary.layout)
     # Code that was compiled without optimizations takes addresses where other code loads words.
     draws = _NEXT_SAMPLE if any(binary.functions_named(_NEXT_SAMPLE)) else _NEW_CACHE
     rates = [operand for operand in _operands(binary, draws) if operand.loads]

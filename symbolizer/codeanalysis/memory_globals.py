@@ -16,6 +16,7 @@ from symbolizer.errors import GoTableError
 
 if TYPE_CHECKING:
     from symbolizer.go.binary import GoBinary
+    from symbolizer.go.runtime_layout import RuntimeLayout
 
 _REFILL: Final = "runtime.(*mcache).refill"
 
@@ -32,6 +33,7 @@ class MemoryGlobals:
 def memory_globals(binary: GoBinary) -> MemoryGlobals:
     """Find the variables. Raises GoTableError if the code is not as known."""
     layout = binary.layout
+    require_statistics(layout)
     sweepgen, central = (layout.offset("mheap", name) for name in ("sweepgen", "central"))
     total = layout.offset("gcControllerState", "totalAlloc")
     for function in binary.functions_named(_REFILL):
@@ -51,6 +53,18 @@ def memory_globals(binary: GoBinary) -> MemoryGlobals:
         f"{_REFILL} does not use the heap as in known versions of Go: this program was compiled in "
         "an unknown way"
     )
+
+
+def require_statistics(layout: RuntimeLayout) -> None:
+    """Raise GoTableError for a version that keeps statistics of its heap elsewhere: Go 1.17, 1.18.
+
+    They have neither gcController.totalAlloc nor a lock of their own for the memory profile.
+    """
+    if not layout.has("gcControllerState", "totalAlloc"):
+        raise GoTableError(
+            f"Go {layout.version} keeps the statistics of its heap in other places, which are not "
+            "read: Go 1.19 or newer is needed"
+        )
 
 
 def _are_variables(binary: GoBinary, found: MemoryGlobals) -> bool:

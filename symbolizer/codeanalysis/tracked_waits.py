@@ -2,7 +2,7 @@
 
 runtime.casgstatus counts how often a goroutine stops running (g.trackingSeq). Every eighth time it
 sets g.tracking, and then runs code that it skips for all other stops: it measures how long the
-goroutine waits for a processor and, since Go 1.20, for a lock (runtime/proc.go, Go 1.19 to 1.27).
+goroutine waits for a processor and, since Go 1.20, for a lock (runtime/proc.go, Go 1.17 to 1.27).
 A probe there costs nothing for seven of eight waits.
 
 Profile-guided builds may inline casgstatus, so there may be several copies of each place. The code
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from symbolizer.go.runtime_layout import RuntimeLayout
 
 TRACKING_PERIOD: Final = 8
-"""One stop in so many is tracked (gTrackingPeriod, Go 1.19 to 1.27)."""
+"""One stop in so many is tracked (gTrackingPeriod, Go 1.17 to 1.27)."""
 _SET_STATUS: Final = "runtime.casgstatus"
 _CLOCKS: Final = ("runtime.nanotime1", "runtime.nanotime")  # the latter in builds without inlining
 _MAKE_SUDOG: Final = "runtime.acquireSudog"
@@ -40,6 +40,7 @@ _WORD_BYTES: Final = 8
 MAX_PLACES: Final = 32
 """The most places of a program: each copy of casgstatus has a few."""
 _NEAR: Final = 16  # instructions between a place and what proves it
+_TRACKING_FIELDS: Final = ("waitreason", "tracking", "trackingStamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,13 +226,18 @@ class _Copy:
         return places
 
     def places_of_runnable(self) -> list[TrackedSite]:
-        """Before Go 1.20: before the clock is read for a goroutine that becomes runnable."""
+        """Before Go 1.20: before the clock is read for a goroutine that becomes runnable.
+
+        Go 1.17 reads the clock for all changes of the status: there, behind the store of the time.
+        """
         calls = [(call, self._stamp_access(call)) for call in sorted(self._clock_calls)]
-        return [
+        places = [
             self._place_of_stamp(call)
             for call, access in calls
             if access is not None and not _reads(self._raw[access])
         ]
+        stores = () if places else self._accesses("trackingStamp", _stores_register)
+        return places or [self.first_place(store) for store in stores]
 
     def _place_of_stamp(self, call: int) -> TrackedSite:
         """Before a call of the clock whose result is stored in g.trackingStamp."""
@@ -355,8 +361,7 @@ class _Copy:
         candidates = [
             address
             for address, step in self._plain.items()
-            if step.is_call
-            or any(self._memory_of(address, field) for field in ("waitreason", "tracking"))
+            if step.is_call or any(self._memory_of(address, field) for field in _TRACKING_FIELDS)
         ]
         frames = self._code.binary.frames_many(candidates)
         return frozenset(
@@ -421,6 +426,11 @@ def _reads(raw: CsInsn) -> bool:
 def _writes(raw: CsInsn) -> bool:
     operand = _operand(raw)
     return operand is not None and bool(operand.access & capstone.CS_AC_WRITE)
+
+
+def _stores_register(raw: CsInsn) -> bool:
+    """Whether it writes the value of a register."""
+    return _writes(raw) and bool(raw.operands[-1].type == x86_const.X86_OP_REG)
 
 
 def _clears(raw: CsInsn) -> bool:

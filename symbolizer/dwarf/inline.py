@@ -145,7 +145,7 @@ class Functions:
         self, unit: Unit, data: bytes, wanted: Sequence[int], skips_functions: bool
     ) -> tuple[dict[int, list[Call]], bool]:
         """Return what `chains` does, and whether the walk jumped over a function."""
-        found: dict[int, list[Call]] = {}
+        chains: dict[int, list[Call]] = {}
         table = self._units.table(unit)
         known = table.known
         spend = self._units.work.spend
@@ -178,7 +178,7 @@ class Functions:
                 tag == TAG_INLINED and depth - abbrev.has_children < quiet
             ):
                 values, at = read_values(data, at, unit, abbrev)
-                holds = self._note(found, unit, wanted, Call(depth, unit, values), abbrev)
+                holds = self._note(chains, unit, wanted, Call(depth, unit, values), abbrev)
                 if not holds and abbrev.has_children:
                     quiet = min(quiet, depth)
                 elif holds:
@@ -205,11 +205,11 @@ class Functions:
         spend(count & 0xFFF)
         if depth > _MAX_DEPTH:
             raise DwarfError("entries are nested deeper than in any real program")
-        return found, has_jumped
+        return chains, has_jumped
 
     def _note(
         self,
-        found: dict[int, list[Call]],
+        chains: dict[int, list[Call]],
         unit: Unit,
         wanted: Sequence[int],
         call: Call,
@@ -226,9 +226,9 @@ class Functions:
             for address in wanted[start:end]:
                 holds = True
                 if abbrev.tag == TAG_SUBPROGRAM:
-                    found[address] = [call]
-                elif address in found:
-                    chain = found[address]
+                    chains[address] = [call]
+                elif address in chains:
+                    chain = chains[address]
                     while len(chain) > 1 and chain[-1].depth >= depth:
                         chain.pop()
                     if len(chain) < _MAX_INLINED:

@@ -31,24 +31,24 @@ class UnitRanges:
     def __init__(self, units: Units) -> None:
         """Read .debug_aranges, and the first entry of each unit that is not in it."""
         self.failure: DwarfError | ElfError | None = None
-        found: list[tuple[int, int, int]] = []
+        spans: list[tuple[int, int, int]] = []
         for span in self._from_table(units):
             units.work.keep(1, _RANGE_BYTES)
-            found.append(span)
-        listed = {start for _, _, start in found}
+            spans.append(span)
+        listed = {start for _, _, start in spans}
         for unit in units.all:
             if unit.start not in listed:
                 try:
                     units.open(unit)
                     ranges = entry_ranges(units, unit)
                     units.work.keep(len(ranges), _RANGE_BYTES)
-                    found += [(low, high, unit.start) for low, high in ranges]
+                    spans += [(low, high, unit.start) for low, high in ranges]
                 except (DwarfError, ElfError) as error:
                     self.failure = self.failure or error
-        found.sort()
-        self._found: Final = found
-        self._lows: Final = [low for low, _, _ in found]
-        self._reach: Final = list(accumulate((high for _, high, _ in found), max))
+        spans.sort()
+        self._found: Final = spans
+        self._lows: Final = [low for low, _, _ in spans]
+        self._reach: Final = list(accumulate((high for _, high, _ in spans), max))
 
     def units_of(self, address: int) -> list[int]:
         """Return the starts of the units that have an address, the closest range first."""

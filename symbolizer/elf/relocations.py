@@ -44,8 +44,8 @@ class RelocatedWords:
     def addresses_of(self, value: int, limit: int) -> list[int]:
         """Return up to `limit` addresses of words that a relocation sets to `value`."""
         vaddrs, addends = self._load()
-        found: list[int] = vaddrs[addends == value][:limit].tolist()
-        return found
+        addresses: list[int] = vaddrs[addends == value][:limit].tolist()
+        return addresses
 
     def _relocated(self, vaddr: int) -> int:
         vaddrs, addends = self._load()

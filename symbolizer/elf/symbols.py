@@ -70,12 +70,12 @@ class SymbolTable:
                     if len(symbols):
                         file.keep(len(symbols) * _KEPT_BYTES)
                         return cls(file, symbols, file.sections[strings])
-        found = None if elf.sections else _dynamic_tables(elf)
-        if found:
-            symbols = _functions(elf, found[0], elf)
+        tables = None if elf.sections else _dynamic_tables(elf)
+        if tables:
+            symbols = _functions(elf, tables[0], elf)
             if len(symbols):
                 elf.keep(len(symbols) * _KEPT_BYTES)
-                return cls(elf, symbols, found[1])
+                return cls(elf, symbols, tables[1])
         return None
 
     def at(self, vaddr: int) -> Symbol | None:

@@ -74,7 +74,7 @@ class GoBinary:
         elf: ElfFile,
         table: PclnTable,
         module: ModuleData,
-        gofunc: int,
+        gofunc: int | None,
         version: GoVersion,
         layout: RuntimeLayout,
         build_info: BuildInfo | None,
@@ -138,7 +138,9 @@ class GoBinary:
             raise GoTableError(
                 f"pclntab contradicts the Go version that the program names, {version}"
             )
-        gofunc = module.pointer(words, layout.offset("moduledata", "gofunc"))
+        gofunc = None
+        if not table.header.has_addresses:
+            gofunc = module.pointer(words, layout.offset("moduledata", "gofunc"))
         start, end = (
             module.pointer(words, layout.offset("moduledata", name)) for name in ("types", "etypes")
         )

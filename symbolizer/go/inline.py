@@ -7,7 +7,7 @@ from symbolizer.elf.file import ElfFile
 from symbolizer.elf.table import FileTable, StringTable
 from symbolizer.errors import ElfError, GoTableError
 from symbolizer.frames import FuncRole
-from symbolizer.go.pclntab import GO_1_18, MAX_NAME_BYTES, PclnTable
+from symbolizer.go.pclntab import GO_1_16, GO_1_18, MAX_NAME_BYTES, PclnTable
 from symbolizer.go.runtime_layout import RuntimeLayout
 
 UNKNOWN_FILE: Final = "?"
@@ -30,16 +30,23 @@ class Callee(NamedTuple):
 class InlineTables:
     """Tables that all functions of a program share: strings, inline trees, the layout."""
 
-    def __init__(self, elf: ElfFile, table: PclnTable, layout: RuntimeLayout, gofunc: int) -> None:
-        """`gofunc` is the address that offsets of inline trees count from (moduledata.gofunc)."""
+    def __init__(
+        self, elf: ElfFile, table: PclnTable, layout: RuntimeLayout, gofunc: int | None
+    ) -> None:
+        """`gofunc` is the address that offsets of inline trees count from.
+
+        None: they are offsets in the file.
+        """
         self.table: Final = table
         self.layout: Final = layout
+        offset, size = 0, elf.size
         try:
-            offset, size = elf.vaddr_to_offset(gofunc), elf.file_bytes_after(gofunc)
+            if gofunc is not None:
+                offset, size = elf.vaddr_to_offset(gofunc), elf.file_bytes_after(gofunc)
         except ElfError as error:
             raise GoTableError(f"moduledata.gofunc points outside the file: {error}") from error
         self._trees = FileTable(elf, offset, size, "go:func.*")
-        self._node = _NODE_1_18 if table.header.magic == GO_1_18 else _NODE_1_20
+        self._node = _NODE_1_18 if table.header.magic in (GO_1_16, GO_1_18) else _NODE_1_20
         self._names = StringTable(table.names, MAX_NAME_BYTES)
         self._paths = StringTable(table.files, MAX_NAME_BYTES)
 

@@ -1,6 +1,6 @@
 """runtime.firstmoduledata: the addresses of a Go program's text and tables.
 
-Its first fields have the same offsets in Go 1.19 to 1.27; the offset of `gofunc` depends on the
+Its first fields have the same offsets in Go 1.17 to 1.27; the offset of `gofunc` depends on the
 version and comes from `symbolizer.go.runtime_layout`. From Go 1.26 on it has its own section;
 before, it is in the writable data, where it is found by its first word, the pointer to pclntab.
 """
@@ -27,7 +27,10 @@ _ADDRESS_END = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class ModuleData:
-    """The first fields of moduledata. Virtual addresses as linked."""
+    """The first fields of moduledata. Virtual addresses as linked.
+
+    `text_start` is what the entries of the function table count from.
+    """
 
     vaddr: int
     text_start: int
@@ -87,7 +90,8 @@ def _checked(vaddr: int, words: tuple[int, ...], table: PclnTable) -> ModuleData
     """Return the moduledata if all its fields match the table, as Go itself demands."""
     header = table.header
     first_entry, end_entry = int(table.entries[0]), int(table.entries[-1])
-    minpc, maxpc, text_start, text_end = words[20:24]
+    minpc, maxpc, text, text_end = words[20:24]
+    text_start = header.text_start if header.has_addresses else text
     agrees = (
         words[0] == header.vaddr
         and words[1] == header.vaddr + header.name_offset
@@ -100,7 +104,7 @@ def _checked(vaddr: int, words: tuple[int, ...], table: PclnTable) -> ModuleData
         and header.text_start in (0, text_start)
         and minpc == text_start + first_entry
         and maxpc == text_start + end_entry
-        and text_start <= minpc <= maxpc <= text_end
+        and text <= text_start <= minpc <= maxpc <= text_end
     )
     return ModuleData(vaddr, text_start, text_end) if agrees else None
 

@@ -9,7 +9,6 @@ from symbolizer.errors import GoTableError
 from symbolizer.go.pclntab import FuncOffsets, PclnTable
 
 _CHUNK_BYTES = 1 << 20
-_NAME_FIELD_OFFSET = 4
 _MAX_HITS = 1024
 
 
@@ -68,13 +67,13 @@ class NameIndex:
         order = np.argsort(offsets, kind="stable")
         ascending = offsets[order]
         result = np.zeros(len(offsets), dtype=np.uint32)
-        records = self._table.functions
+        records, name_field = self._table.functions, self._table.name_field_offset
         for base in range(0, records.size, _CHUNK_BYTES):
             first, last = np.searchsorted(ascending, [base, base + _CHUNK_BYTES])
             if first == last:
                 continue
-            size = min(_CHUNK_BYTES + _NAME_FIELD_OFFSET, records.size - base) & ~3
+            size = min(_CHUNK_BYTES + name_field, records.size - base) & ~3
             words = np.frombuffer(records.read_uncached(base, size), dtype="<u4")
-            at = (ascending[first:last] - base + _NAME_FIELD_OFFSET) // 4
+            at = (ascending[first:last] - base + name_field) // 4
             result[order[first:last]] = words[at]
         return result

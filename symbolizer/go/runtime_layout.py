@@ -24,7 +24,7 @@ staticlockranking gives each runtime.mutex a rank, so all that lies behind one m
 that takes locks is another. Other experiments that move fields have their layouts in the data.
 """
 
-_OLD_ROLE_NAMES: Final = {"runfinq": "runFinalizers"}
+_OLD_ROLE_NAMES: Final = {"runfinq": "runFinalizers", "jmpdefer": "normal"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,8 @@ def layout_for(version: GoVersion, *, allow_unknown_version: bool = False) -> Ru
 
     Raises UnsupportedGoVersion for an unknown version, and for a development version, whose layout
     may change, unless `allow_unknown_version`: then the nearest known layout is returned. Raises it
-    in any case for an experiment that has a layout of its own.
+    in any case for an experiment that has a layout of its own, and for versions that are older than
+    the first known one: they pass arguments on the stack.
     """
     other = [name for name in version.experiments if name in _UNREADABLE]
     if other:
@@ -167,6 +168,10 @@ def layout_for(version: GoVersion, *, allow_unknown_version: bool = False) -> Ru
             remedy="build it without that experiment",
         )
     minors = _known_minors()
+    if version.minor in range(minors[0]):
+        raise UnsupportedGoVersion(
+            f"the program was built with {version}; Go 1.{minors[0]} or newer is needed"
+        )
     known = version.minor in minors and version.stage != "devel"
     if not known and not allow_unknown_version:
         raise UnsupportedGoVersion(
@@ -175,12 +180,17 @@ def layout_for(version: GoVersion, *, allow_unknown_version: bool = False) -> Ru
             can_be_tried=True,
         )
     nearest = min(minors, key=lambda minor: (abs(minor - version.minor), -minor))
-    others = _data()[f"1.{nearest}"].get("experiments", {})
-    return _layout(f"1.{nearest}", tuple(sorted(others.keys() & set(version.experiments))))
+    entry = _data()[f"1.{nearest}"]
+    experiments = sorted(entry["experiments"].keys() & set(version.experiments))
+    earlier = [patch for patch in entry.get("earlier", {}) if version.patch <= int(patch)]
+    is_earlier = known and not version.stage and bool(earlier)
+    return _layout(
+        f"1.{nearest}", tuple(experiments), min(earlier, key=int) if is_earlier else None
+    )
 
 
 def known_range() -> str:
-    """Return the known versions as text: "go1.19, go1.21 to go1.27"."""
+    """Return the known versions as text: "go1.17 to go1.27"."""
     runs: list[list[int]] = []
     for minor in _known_minors():
         if runs and runs[-1][-1] == minor - 1:
@@ -205,9 +215,12 @@ def _known_minors() -> tuple[int, ...]:
 
 
 @cache
-def _layout(version: str, experiments: tuple[str, ...]) -> RuntimeLayout:
+def _layout(version: str, experiments: tuple[str, ...], earlier: str | None) -> RuntimeLayout:
+    """The layout of a minor version; `earlier` is the last patch release that has these structs."""
     entry = _data()[version]
     rows = dict(entry["structs"])
+    if earlier is not None:
+        rows.update(entry["earlier"][earlier])
     for name in experiments:
         rows.update(entry["experiments"][name])
     structs = {

@@ -212,9 +212,9 @@ class LockNames:
         if code is None:
             return
         text = self._elf.read(code.entry, min(code.end - code.entry, _MAX_CODE_BYTES))
-        found = loads(self._elf, code.entry, text)
-        frames = self._binary.frames_many(pc for pc, _ in found)
-        for pc, address in found:
+        accesses = loads(self._elf, code.entry, text)
+        frames = self._binary.frames_many(pc for pc, _ in accesses)
+        for pc, address in accesses:
             if any(frame.function == caller.function for frame in frames[pc]):
                 symbol = self._symbols.variable_at(address)
                 if symbol is not None:

@@ -109,10 +109,10 @@ class Types:
                 path += f"[{offset // size}]"
                 offset %= size
             elif is_struct(kind):
-                found = self._member_at(kind, offset)
-                if found is None:
+                inner = self._member_at(kind, offset)
+                if inner is None:
                     break
-                member, kind = found
+                member, kind = inner
                 path += f".{member.name}"
                 offset -= member.number(AT_MEMBER_LOCATION)
             else:

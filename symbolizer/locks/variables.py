@@ -141,14 +141,14 @@ def loads(elf: ElfFile, start: int, code: bytes) -> list[tuple[int, int]]:
     Only `mov r64, [rip + displacement]`, with which Go's compiler loads a pointer from a package
     variable. At most 256.
     """
-    found: list[tuple[int, int]] = []
+    targets: list[tuple[int, int]] = []
     for match in _LOAD.finditer(code):
         target = start + match.end() + int.from_bytes(match[1], "little", signed=True)
         if is_data(elf, target):
-            found.append((start + match.start(), target))
-            if len(found) == _MAX_LOADS:
+            targets.append((start + match.start(), target))
+            if len(targets) == _MAX_LOADS:
                 break
-    return found
+    return targets
 
 
 def is_data(elf: ElfFile, address: int) -> bool:

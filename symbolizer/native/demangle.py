@@ -121,14 +121,14 @@ def _serve(names: IO[bytes], answers: IO[bytes]) -> None:
         signal.setitimer(signal.ITIMER_PROF, _MAX_CPU_S)
         try:
             if _RUST.match(name):
-                found = _RUST_HASH.sub("", rust_demangler.demangle(name))
-                found = _COUNTED.sub(r"{\1#\2}", found)  # as rustc's own demangler writes it
+                readable = _RUST_HASH.sub("", rust_demangler.demangle(name))
+                readable = _COUNTED.sub(r"{\1#\2}", readable)  # as rustc's own demangler writes it
             else:
-                found = cxxfilt.demangle(name)
+                readable = cxxfilt.demangle(name)
         except Exception:  # of a hostile name, a library may raise any
-            found = ""
+            readable = ""
         signal.setitimer(signal.ITIMER_PROF, 0)
-        answer = found.encode("utf-8", "replace").replace(b"\n", b"")
+        answer = readable.encode("utf-8", "replace").replace(b"\n", b"")
         answers.write((answer if len(answer) < _MAX_ANSWER_BYTES else b"") + b"\n")
         answers.flush()
 

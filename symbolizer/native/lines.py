@@ -103,7 +103,7 @@ class NativeLines:
                 paths[number] = program.path(number) if program is not None else ""
             return paths[number]
 
-        found: dict[int, tuple[NativeFrame, ...]] = {}
+        by_address: dict[int, tuple[NativeFrame, ...]] = {}
         for address in wanted:
             file, line = lines.get(address, (-1, 0))
             frames = []
@@ -114,8 +114,8 @@ class NativeLines:
             if not frames and _line(line):
                 frames.append(NativeFrame("", path(file), line, 0))
             if frames:
-                found[address] = tuple(frames)
-        return found
+                by_address[address] = tuple(frames)
+        return by_address
 
 
 def _line(number: int) -> int:

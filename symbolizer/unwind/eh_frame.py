@@ -224,19 +224,19 @@ class EhFrame:
     def _scan(self) -> tuple[list[int], list[int]]:
         at, size = self._frames
         end = at + size
-        found: list[tuple[int, int]] = []
+        entries: list[tuple[int, int]] = []
         try:
             for _ in range(_MAX_SCANNED):
                 data = self._entry(at) if at < end else b""
                 if len(data) <= 4:
                     break
                 if data[4:8] != bytes(4):
-                    found.append((self._fde(at)[1].start, at))
+                    entries.append((self._fde(at)[1].start, at))
                 at += len(data)
         except SymbolizerError:
             pass
-        found.sort()
-        return [start for start, _ in found], [entry for _, entry in found]
+        entries.sort()
+        return [start for start, _ in entries], [entry for _, entry in entries]
 
 
 def _hdr_vaddr(elf: ElfFile) -> int | None:

@@ -67,10 +67,10 @@ class InstructionStarts:
         """
         wanted = set(addresses)
         last = addresses[-1]
-        found = []
+        calls = []
         for address, _, _, _ in self._decoder.disasm_lite(code, entry):
             if address in wanted:
-                found.append(address)
+                calls.append(address)
             if address >= last:
                 break
-        return found
+        return calls

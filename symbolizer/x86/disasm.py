@@ -197,10 +197,10 @@ def successors(function: Iterable[Instruction]) -> dict[int, tuple[int, ...]]:
     """
     instructions = {instruction.address: instruction for instruction in function}
     flow: dict[int, tuple[int, ...]] = {}
-    for address, each in instructions.items():
-        leads = [each.end] if each.falls_through else []
-        if each.is_jump and each.target is not None:
-            leads.append(each.target)
+    for address, decoded in instructions.items():
+        leads = [decoded.end] if decoded.falls_through else []
+        if decoded.is_jump and decoded.target is not None:
+            leads.append(decoded.target)
         flow[address] = tuple(to for to in leads if to in instructions)
     return flow
 
@@ -213,7 +213,7 @@ def on_every_path(flow: dict[int, tuple[int, ...]], start: int, to: int) -> set[
     """
     path = _shortest_path(flow, start, to)
     place = {address: index for index, address in enumerate(path)}
-    found, seen, furthest = set(path[:1]), set[int](), 0
+    passed, seen, furthest = set(path[:1]), set[int](), 0
     for index, address in enumerate(path[:-1]):
         pending = [address]
         while pending:
@@ -224,8 +224,8 @@ def on_every_path(flow: dict[int, tuple[int, ...]], start: int, to: int) -> set[
                     seen.add(following)
                     pending.append(following)
         if furthest == index + 1:
-            found.add(path[furthest])
-    return found
+            passed.add(path[furthest])
+    return passed
 
 
 def _shortest_path(flow: dict[int, tuple[int, ...]], start: int, to: int) -> list[int]:

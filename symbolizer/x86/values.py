@@ -61,13 +61,13 @@ def derived(
     successors). None if paths differ, if there are calls between, or other code than moves.
     """
     backwards = _leading_to(flow, to)
-    found: set[tuple[Source | None, ...]] = set()
+    results: set[tuple[Source | None, ...]] = set()
     pending = [(start, _State(), 0)]
     paths = 0
     while pending:
         at, state, steps = pending.pop()
         if at == to:
-            found.add(tuple(state.of(name) for name in wanted))
+            results.add(tuple(state.of(name) for name in wanted))
             paths += 1
             continue
         if steps == _MOST_STEPS or paths == _MOST_PATHS or not _run(code[at], state):
@@ -75,7 +75,7 @@ def derived(
         pending += [
             (successor, state.copy(), steps + 1) for successor in flow[at] if successor in backwards
         ]
-    values = found.pop() if len(found) == 1 else (None,)
+    values = results.pop() if len(results) == 1 else (None,)
     known = tuple(source for source in values if source is not None)
     return known if len(known) == len(values) else None
 

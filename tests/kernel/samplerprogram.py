@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from ebpfprof.errors import AttachFailed
-from ebpfprof.kernel import compiler, perf_events
+from ebpfprof.kernel import perf_events, program_source
 from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.kernel.program_source import ProgramSource
 
 HZ = 500
 SECOND_NS = 1_000_000_000
@@ -80,9 +81,10 @@ int on_sample(struct bpf_perf_event_data *ctx) {
 @contextmanager
 def counting_program(monkeypatch: pytest.MonkeyPatch) -> Iterator[BpfProgram]:
     """Load it. Its ring buffer has what is sampled of this thread."""
-    monkeypatch.setattr(compiler, "program_text", lambda name: {"test.bpf.c": PROGRAM}[name])
+    monkeypatch.setattr(program_source, "program_text", {"test.bpf.c": PROGRAM}.__getitem__)
     constants = {"ROWS": ROWS, "THREAD": get_native_id()}
-    with BpfProgram("test.bpf.c", constants, (), perf_functions=("on_sample",)) as loaded:
+    source = ProgramSource("test.bpf.c", constants, perf_functions=("on_sample",))
+    with BpfProgram(source) as loaded:
         loaded.load()
         yield loaded
 

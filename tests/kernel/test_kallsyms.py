@@ -15,9 +15,10 @@ from weakref import WeakSet
 
 import pytest
 
-from ebpfprof.kernel import compiler, kallsyms
+from ebpfprof.kernel import kallsyms, program_source
 from ebpfprof.kernel.kallsyms import KernelSymbol, KernelSymbols
 from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.kernel.program_source import ProgramSource
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from tests.builds import in_full
@@ -83,9 +84,9 @@ def test_known_functions_have_their_names() -> None:
 
 
 def test_bpf_programs_are_functions_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = "int ends_at_once(struct pt_regs *ctx) { return 0; }"
-    monkeypatch.setattr(compiler, "program_text", lambda name: source)
-    with BpfProgram("test.bpf.c", {}, ("ends_at_once",)) as loaded:
+    text = "int ends_at_once(struct pt_regs *ctx) { return 0; }"
+    monkeypatch.setattr(program_source, "program_text", lambda name: text)
+    with BpfProgram(ProgramSource("test.bpf.c", {}, ("ends_at_once",))) as loaded:
         loaded.load()
         lines = Path("/proc/kallsyms").read_text().splitlines()
         symbols = KernelSymbols.read()

@@ -12,9 +12,10 @@ import psutil
 import pytest
 
 from ebpfprof.errors import AttachFailed, KernelUnsupported
-from ebpfprof.kernel import compiler, perf_events, program_cache
+from ebpfprof.kernel import compiler, perf_events, program_cache, program_source
 from ebpfprof.kernel.compiler import Compilation
 from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.kernel.program_source import ProgramSource
 from tests.kernel.programs import program
 from tests.kernel.samplerprogram import HZ, online_now, only_on, work_until
 from tests.recorder import recording
@@ -50,11 +51,11 @@ def nothing_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def with_text(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(compiler, "program_text", lambda name: {"test.bpf.c": text}[name])
+    monkeypatch.setattr(program_source, "program_text", {"test.bpf.c": text}.__getitem__)
 
 
 def load(functions: tuple[str, ...] = ("nothing",)) -> None:
-    with BpfProgram("test.bpf.c", {}, functions) as loaded:
+    with BpfProgram(ProgramSource("test.bpf.c", {}, functions)) as loaded:
         loaded.load()
 
 
@@ -74,7 +75,9 @@ def test_verifier_errors_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_killed_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with_text(monkeypatch, NOTHING)
-    monkeypatch.setattr(compiler, "_compile", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(
+        compiler, "compile_with_bcc", lambda _: os.kill(os.getpid(), signal.SIGKILL)
+    )
     with pytest.raises(AttachFailed, match=r"ended before it was done \(status -9\)"):
         load()
 
@@ -88,7 +91,7 @@ def test_a_bug_in_the_compiler_process_is_reported(monkeypatch: pytest.MonkeyPat
 def test_a_cancelled_compilation_leaves_nothing() -> None:
     before = sorted(os.listdir("/proc/self/fd"))
     others = psutil.Process().children()
-    compilation = Compilation("waits/waits.bpf.c", {}, ())
+    compilation = Compilation(ProgramSource("waits/waits.bpf.c", {}))
     (child,) = set(psutil.Process().children()) - set(others)
     assert child.name() in (compiler.NAME, psutil.Process().name())  # not yet
     compilation.close()
@@ -100,7 +103,8 @@ def test_a_cancelled_compilation_leaves_nothing() -> None:
 def test_array_elements_are_written_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program sees what we write, and we read what it writes, on every processor."""
     with_text(monkeypatch, MAPS)
-    with BpfProgram("test.bpf.c", {}, (), perf_functions=("on_sample",)) as loaded:
+    source = ProgramSource("test.bpf.c", {}, perf_functions=("on_sample",))
+    with BpfProgram(source) as loaded:
         loaded.load({"values": 5})
         loaded.maps["values"].set_struct(
             4, {"number": 700, "inner": {"halves": [1, 20], "last": 3}}

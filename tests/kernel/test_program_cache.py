@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from ebpfprof.errors import KernelUnsupported
-from ebpfprof.kernel import btf, compiler, program_cache
-from ebpfprof.kernel.compiler import Compilation, Compiled
+from ebpfprof.kernel import btf, compiler, program_cache, program_source
+from ebpfprof.kernel.compiler import Compilation
+from ebpfprof.kernel.program_source import Compiled, ProgramSource
 from ebpfprof.kernel.sources import bpf_folder
 from tests.builds import in_full
 from tests.kernel.mounts import mounted
@@ -33,14 +34,14 @@ int more(struct pt_regs *ctx) { return 1; }
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(program_cache, "FOLDER", tmp_path / "cache")
-    monkeypatch.setattr(compiler, "program_text", lambda name: TEXT)
+    monkeypatch.setattr(program_source, "program_text", lambda name: TEXT)
     return tmp_path / "cache"
 
 
 def compiled(number: int = 1, functions: tuple[str, ...] = ("nothing",)) -> tuple[Compiled, bool]:
     """What becomes of the text, and whether it took a compiler."""
     before = psutil.Process().children()
-    compilation = Compilation("test.bpf.c", {"NUMBER": number}, functions)
+    compilation = Compilation(ProgramSource("test.bpf.c", {"NUMBER": number}, functions))
     is_new = len(psutil.Process().children()) > len(before)
     try:
         return compilation.result(), is_new
@@ -69,7 +70,7 @@ def test_other_programs_do_not_use_the_cached_one(
     compiled()
     assert compiled(2)[1]
     assert compiled(1, ("nothing", "more"))[1]
-    monkeypatch.setattr(compiler, "program_text", lambda name: TEXT + "\n")
+    monkeypatch.setattr(program_source, "program_text", lambda name: TEXT + "\n")
     assert compiled()[1]
     booted = os.uname()
     other = os.uname_result((*booted[:2], "9.9.9", *booted[3:]))
@@ -171,7 +172,7 @@ def test_the_oldest_programs_are_deleted(folder: Path, monkeypatch: pytest.Monke
 def test_programs_are_compiled_without_a_cache_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(compiler, "program_text", lambda name: TEXT)
+    monkeypatch.setattr(program_source, "program_text", lambda name: TEXT)
     monkeypatch.setattr(program_cache, "FOLDER", tmp_path / "not there" / "cache")
     assert compiled()[1]
     assert compiled()[1]

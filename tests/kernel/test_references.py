@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import jsonschema
 import numpy as np
 import pytest
 
 from ebpfprof.errors import ExitCode
+from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.references.reader import ReferenceReader
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.references import Path, References
@@ -20,9 +23,11 @@ from tests.builds import NEWEST, in_full, versions
 from tests.images.readers import opened
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
+from tests.kernel.test_memory_command import ROOT
 from tests.targets_run import Target
 
 COMMAND = (sys.executable, "-m", "ebpfprof", "memory")
+SCHEMA = json.loads((ROOT / "docs" / "references.schema.json").read_text())
 VERSIONS = ("1.19", "1.22", "1.24", NEWEST)
 OF_RUNTIME = 20
 """Objects that the runtime and the harness allocate and drop between two commands."""
@@ -178,12 +183,13 @@ def test_the_answer_comes_first(shared: Target) -> None:
 def test_json_and_why(shared: Target) -> None:
     finished = ran(str(shared.pid), "--references", "--json")
     found = json.loads(finished.stdout)
-    assert found["format"] == "ebpfprof-references-1"
+    jsonschema.validate(found, SCHEMA)
     sessions = next(root for root in found["roots"] if root["label"] == "main.sessions")
     assert sessions["kind"] == "variable"
     assert sessions["total_objects"] >= 20001
     finished = ran("--pid", str(shared.pid), "--why", "main.session", "--json")
     why = json.loads(finished.stdout)
+    jsonschema.validate(why, SCHEMA)
     assert why["objects"] >= 5000
     # Each has its data and tags; its name is also the map's key.
     assert why["freed_objects"] >= 14_900
@@ -200,7 +206,7 @@ def test_what_is_asked_about_must_be_there(shared: Target) -> None:
     assert "main.session" in finished.stderr
 
 
-@pytest.mark.parametrize("ending", ["html", "pb.gz"])
+@pytest.mark.parametrize("ending", ["html", *in_full("pb.gz")])
 def test_files(shared: Target, ending: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.mktemp("references") / f"kept.{ending}"
     finished = ran("--pid", str(shared.pid), "--references", "-o", str(file))
@@ -212,3 +218,97 @@ def test_files(shared: Target, ending: str, tmp_path_factory: pytest.TempPathFac
         [sys.executable, "-m", "ebpfprof", "report", str(file)], capture_output=True, text=True
     )
     assert "[]uint8" in report.stdout, report.stderr
+
+
+LEAKED = ("leakedSend", "leakedOuter", "leakedInner", "leakedSelect", "leakedNil")
+LEAKED_BY_LOCKS = ("leakedGroup", "leakedLock")
+STARTED = 3
+HIDDEN = 2
+
+
+@pytest.mark.parametrize("version", versions(*VERSIONS))
+def test_goroutines_that_can_never_continue(version: str) -> None:
+    """From Go 1.26 on, runtime.g has the lock for which a goroutine waits."""
+    with running(version) as target:
+        target.ask("leak", "done")
+        target.ask("gc", "done")
+        with opened(Process(target.pid)) as go:
+            found = ReferenceReader(go)
+            leaked = found.leaked()
+            names = {
+                goroutine.goid: go.binary.frames(
+                    go.binary.wrapped(goroutine.start_pc - go.load_bias)
+                )[-1].function
+                for goroutine in found.scan.goroutines
+            }
+            target.ask("profile", "done")
+            of_runtime = {
+                goroutine.goid
+                for goroutine in GoroutineScanner(go).scan().goroutines
+                if goroutine.is_leaked
+            }
+    counts = Counter(names[goid].removeprefix("main.").partition(".")[0] for goid in leaked.ids)
+    expected = LEAKED + (LEAKED_BY_LOCKS if version == NEWEST else ())
+    # A word that stayed on a stack, which is used again, may hide one.
+    assert counts.keys() == set(expected)
+    assert sum(counts.values()) >= STARTED * len(expected) - HIDDEN
+    assert leaked.used >= (STARTED - HIDDEN) * 4096
+    if version == NEWEST:
+        assert {*leaked.ids} <= of_runtime
+        assert len(of_runtime) == STARTED * len(expected)
+
+
+@pytest.mark.full
+def test_dump_shows_leaks() -> None:
+    command = (sys.executable, "-m", "ebpfprof", "dump", "--apart", "0", "--json")
+    with running() as target:
+        target.ask("leak", "done")
+        target.ask("gc", "done")
+        known, found = (
+            json.loads(
+                subprocess.run(
+                    [*command, *options, str(target.pid)], capture_output=True, text=True
+                ).stdout
+            )["goroutines"]
+            for options in ((), ("--leaks",))
+        )
+    assert sum(goroutine["can_never_go_on"] for goroutine in known) == STARTED  # leakedNil
+    leaked = [goroutine for goroutine in found if goroutine["can_never_go_on"]]
+    assert len(leaked) >= STARTED * len(LEAKED + LEAKED_BY_LOCKS) - HIDDEN
+    functions = {frame["function"] for goroutine in leaked for frame in goroutine["stack"]}
+    assert "main.leakedSelect" in functions
+    assert not {"main.fineGlobal", "main.fineTimer", "main.fineSleep"} & functions
+
+
+@pytest.mark.full
+def test_why_takes_a_function_that_allocates(shared: Target) -> None:
+    """Go's memory profile samples every 512 KiB: about ten of the sessions' buffers."""
+    finished = ran("--pid", str(shared.pid), "--why", "main.addSessions", "--json")
+    assert finished.returncode == ExitCode.OK, finished.stderr
+    why = json.loads(finished.stdout)
+    assert 1 <= why["objects"] < 100
+    assert {path["path"][0] for path in why["paths"]} == {
+        "main.sessions (map[string]*main.session)"
+    }
+
+
+@pytest.mark.full
+def test_watch_shows_the_path_that_grows() -> None:
+    options = ("--references", "--watch", "--every", "0.2", "--json")
+    with running() as target:
+        watching = subprocess.Popen(
+            [*COMMAND, *options, str(target.pid)], stdout=subprocess.PIPE, text=True
+        )
+        assert watching.stdout
+        try:
+            for line in watching.stdout:
+                if growing := json.loads(line)["growing"]:
+                    break
+                target.ask("grow 300", "done")
+                target.ask("gc", "done")
+        finally:
+            watching.kill()
+            watching.wait()
+            watching.stdout.close()
+    assert growing[0]["what"].startswith("main.sessions (map[string]*main.session) > [] ")
+    assert growing[0]["what"].endswith(".data ([]uint8)")

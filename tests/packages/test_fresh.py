@@ -59,7 +59,7 @@ def made(base: Fresh, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of a release, made of what is committed here."""
     builder = base.copy(base.folder.parent / "builder")
     builder.apt("update")
-    builder.apt("install", "python3-venv")
+    builder.apt("install", "python3-bpfcc", "python3-venv")
     builder.bare.prepare(CLONE)
     builder.run(f"cd ~/'{CLONE}' && UNRELEASED=1 packaging/release /out")
     # again in another place, later: the same package.
@@ -115,7 +115,7 @@ def test_the_checksums_are_those_of_the_files(made: Path) -> None:
 
 
 def test_the_debian_package(base: Fresh, made: Path, target: Target) -> None:
-    debian = fresh(base, made, "deb", "python3-bpfcc")
+    debian = fresh(base, made, "deb")
     before = debian.files()
     output = debian.apt("install", f"./root/{DEB}")
     assert "ebpfprof-agent is neither enabled nor started" in output
@@ -151,7 +151,7 @@ def test_the_debian_package(base: Fresh, made: Path, target: Target) -> None:
 
 def test_the_unit_within_systemd(base: Fresh, made: Path) -> None:
     """The agent with the unit's rights and confinement: it records, reloads and ends."""
-    debian = fresh(base, made, "unit", "python3-bpfcc", "systemd", "systemd-sysv")
+    debian = fresh(base, made, "unit", "systemd", "systemd-sysv")
     debian.apt("install", f"./root/{DEB}")
     (debian.folder / "etc/ebpfprof/agent.toml").write_text(QUICK)
     shutil.copy(program("steps"), debian.folder / "root")
@@ -194,6 +194,8 @@ def test_the_image(base: Fresh, made: Path, target: Target, tmp_path: Path) -> N
         podman("import", "--quiet", "-", base_image, stdin=archive.stdout)
     assert archive.returncode == 0
     options = ("--pull=never", "--isolation=chroot", "--network=host", "--quiet")
+    (source / "dist").mkdir()
+    shutil.copy(made / DEB, source / "dist")
     podman("build", *options, "-f", f"{source}/packaging/docker/Dockerfile", "-t", IMAGE, source)
 
     rights = [f"--cap-add={name.removeprefix('CAP_')}" for name in sorted(RECORDING | NEEDED)]
@@ -270,11 +272,11 @@ def seccomp(folder: Path) -> Path:
 
 
 def test_the_wheel_with_pipx(base: Fresh, made: Path, target: Target) -> None:
-    debian = fresh(base, made, "pipx", "pipx", "python3-bpfcc", "python3-venv")
+    debian = fresh(base, made, "pipx", "pipx", "python3-venv")
     before = debian.files()
     pipx = "env PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx"
     constraint = f"--constraint /root/ebpfprof-{__version__}.constraints.txt"
-    install = f"{pipx} install --system-site-packages --pip-args='{constraint}' /root/{WHEEL}"
+    install = f"{pipx} install --pip-args='{constraint}' /root/{WHEEL}"
     debian.run(install)
     attach(debian, target)
     debian.run(install.replace("install ", "install --force ", 1))

@@ -24,6 +24,7 @@ from unittest import mock
 
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.kernel.program_source import ProgramSource
 from ebpfprof.kernel.ring_buffer import RingReader
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.cpu import cpu_program
@@ -133,10 +134,10 @@ class _Kept:
 class _KeptProgram(BpfProgram):
     """Keeps what its maps hold, at the end and on request."""
 
-    def __init__(self, of: _Kept, name: str, *args: Any, **more: Any) -> None:  # noqa: ANN401
-        super().__init__(name, *args, **more)
+    def __init__(self, of: _Kept, source: ProgramSource, *args: Any, **more: Any) -> None:  # noqa: ANN401
+        super().__init__(source, *args, **more)
         self._of = of
-        self._name = name = name.rpartition("/")[2]
+        self._name = name = source.name.rpartition("/")[2]
         self._is_kept = False
         self.kept = Maps(self.hit_ns)
         of.programs[name.removesuffix(".bpf.c")] = self

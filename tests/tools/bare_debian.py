@@ -12,6 +12,10 @@ the folder is removed; what was mounted is gone with the mount namespace of each
     python -m tests.tools.bare_debian --clone 'größe x/clone' tests/unit  # a path with odd letters
     python -m tests.tools.bare_debian --user anna                         # a user's home, with sudo
     python -m tests.tools.bare_debian --container                         # own namespaces
+    python -m tests.tools.bare_debian --fast                              # CONTRIBUTING's commands
+
+With --fast, a user without sudo runs the three commands with which CONTRIBUTING.md begins, where
+Debian's python3-venv is installed.
 """
 
 from __future__ import annotations
@@ -36,6 +40,11 @@ ROOT: Final = Path(__file__).parents[2]
 RELEASE: Final = "bookworm"
 # How this machine reaches registries.
 KEPT: Final = ("PIP_*", "*_proxy", "*_PROXY", "SSL_CERT_*", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO")
+FAST: Final = (
+    "python3 -m venv .venv",
+    ".venv/bin/pip install -q -e .[dev]",
+    ".venv/bin/pytest -m fast -n auto",
+)
 KEPT_BY_PYTEST: Final = "pytest-of-*"  # of its last three runs
 COPIED: Final = (
     "etc/hosts",
@@ -56,11 +65,12 @@ CONTAINER: Final = (
 
 @dataclass(frozen=True)
 class Bare:
-    """A Debian in a folder, and whose home the clone is in: root's, or a user's with sudo."""
+    """A Debian in a folder, and whose home the clone is in: root's, or a user's."""
 
     folder: Path
     user: str | None
     is_container: bool  # with namespaces of its own, not a chroot
+    has_sudo: bool = True
 
     @property
     def home(self) -> str:
@@ -94,8 +104,9 @@ class Bare:
             cwd=ROOT,
             check=True,
         )
-        if self.user and self.run(MAKE_USER.format(user=self.user), as_root=True):
-            raise RuntimeError(f"No user {self.user} with sudo could be made.")
+        make_user = MAKE_USER if self.has_sudo else MAKE_USER_OF_FAST
+        if self.user and self.run(make_user.format(user=self.user), as_root=True):
+            raise RuntimeError(f"The user {self.user} could not be made.")
         folder = shlex.quote(f"{self.home}/{clone}")
         self.run(f"rm -rf {folder}", as_root=True)
         if self.run(f"git clone --quiet /checkout.bundle {folder}"):
@@ -120,13 +131,18 @@ class Bare:
         ]
 
 
-MAKE_USER: Final = """
-apt-get -q update >/dev/null
-apt-get -q install -y --no-install-recommends sudo >/dev/null 2>&1
+_ADD_USER: Final = """
 id {user} >/dev/null 2>&1 || useradd --create-home --shell /bin/bash {user}
 chmod 0700 /home/{user}
-printf '%s ALL=(ALL:ALL) NOPASSWD: ALL\\n' {user} >/etc/sudoers.d/{user}
 """
+_INSTALL: Final = """
+apt-get -q update >/dev/null
+apt-get -q install -y --no-install-recommends %s >/dev/null 2>&1
+"""
+MAKE_USER: Final = f"""{_INSTALL % "sudo"}{_ADD_USER}
+printf '%s ALL=(ALL:ALL) NOPASSWD: ALL\\n' {{user}} >/etc/sudoers.d/{{user}}
+"""
+MAKE_USER_OF_FAST: Final = f"""{_INSTALL % "python3-venv"}{_ADD_USER}"""
 
 
 def command_of(pid: int) -> str:
@@ -183,7 +199,7 @@ def install(folder: Path) -> None:
 def bare_debian(options: argparse.Namespace) -> Iterator[Bare]:
     """A new Debian, or one that was kept; it is removed with all that runs in it unless kept."""
     folder = options.folder or Path(tempfile.mkdtemp(prefix="ebpfprof-debian-"))
-    bare = Bare(folder, options.user, options.container)
+    bare = Bare(folder, options.user, options.container, has_sudo=not options.fast)
     try:
         if not (folder / "etc/debian_version").exists():
             install(folder)
@@ -199,16 +215,16 @@ def bare_debian(options: argparse.Namespace) -> Iterator[Bare]:
 
 
 def attempt(bare: Bare, clone: str, command: str) -> bool:
-    """Run one of the README's commands; say how it went, and what it left behind."""
+    """Run a command in the clone; say how it went, and what it left behind."""
     print(f"\n=== {bare.home}/{clone}$ {command}", flush=True)
     before, begin = set(bare.left_behind()), time.monotonic()
-    become = "sudo " if bare.user else ""
+    become = "sudo " if bare.user and bare.has_sudo else ""
     status = bare.run(f"cd; cd {shlex.quote(clone)}; {become}{command}")
     took_s = time.monotonic() - begin
-    left = [each for each in bare.left_behind() if each not in before]
+    left = [name for name in bare.left_behind() if name not in before]
     print(f"=== {command}: exit status {status} after {took_s:.0f} s", flush=True)
-    for each in left:
-        print(f"=== left behind: {each}", flush=True)
+    for name in left:
+        print(f"=== left behind: {name}", flush=True)
     return status == 0 and not left
 
 
@@ -223,6 +239,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--container", action="store_true", help="not a chroot but a container for each command"
     )
+    parser.add_argument("--fast", action="store_true", help="CONTRIBUTING's commands, without root")
     parser.add_argument("--no-demo", action="store_true", help="tests/run.sh only")
     parser.add_argument("--no-tests", action="store_true", help="tests/demo.sh only")
     parser.add_argument("--keep", action="store_true", help="leave the folder there")
@@ -231,11 +248,15 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Try both commands; the exit status is 0 only if they passed and left nothing."""
+    """Try the commands; the exit status is 0 only if they passed and left nothing."""
     options = parsed()
-    tests = shlex.join(["tests/run.sh", *options.arguments])
-    commands = [*([] if options.no_demo else ["tests/demo.sh"])]
-    commands += [] if options.no_tests else [tests]
+    if options.fast:
+        options.user = options.user or "anna"
+        commands = list(FAST)
+    else:
+        tests = shlex.join(["tests/run.sh", *options.arguments])
+        commands = [*([] if options.no_demo else ["tests/demo.sh"])]
+        commands += [] if options.no_tests else [tests]
     with bare_debian(options) as bare:
         bare.prepare(options.clone)
         # The second runs in any case: a release needs the result of both.

@@ -382,9 +382,15 @@ def _cell(tally: Tally | None) -> str:
     return f"{tally.share:.0%} of {tally.rounds:,}; ±{tally.width:.1%}"
 
 
+def rounds_of(rows: Sequence[Row]) -> int:
+    """How many rounds these are, of the program that had most."""
+    return max((tally.rounds + tally.hidden for tally in tallied(rows).values()), default=0)
+
+
 def write_docs(rows: Sequence[Row]) -> None:
-    """Put the table between its marks, with when and beside how much other work it was made."""
-    machine = f"{datetime.now(UTC).date()}, {os.cpu_count()} CPUs, load {os.getloadavg()[-1]:.1f}."
+    """Put the table between its marks, with when, how many rounds, and beside how much work."""
+    load = f"{os.cpu_count()} CPUs, load {os.getloadavg()[-1]:.1f}"
+    machine = f"{datetime.now(UTC).date()}, {rounds_of(rows)} rounds, {load}."
     text = DOCUMENT.read_text()
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)

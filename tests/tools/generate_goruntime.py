@@ -4,7 +4,8 @@
 
 Each toolchain builds tests/targets/layout; struct layouts come from its DWARF, what marks its
 pclntab from the program itself, all else from the runtime's source. Versions of the file for which
-no GOROOT is given are kept as they are.
+no GOROOT is given are kept as they are. Of a patch release that is older than that of the file,
+only those structs are added that were others then: they are those of all releases up to it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Final
 from elftools.dwarf.die import DIE
 from elftools.elf.elffile import ELFFile
 
+from symbolizer import GoVersion
 from tests.toolchains import Toolchain
 from tests.tools.goruntime_fields import FIELDS, NAMES_IN_SYNC, OLD_NAMES
 
@@ -65,7 +67,7 @@ HIDDEN_PREFIX: Final = re.compile(r'strings\.HasPrefix\(name, "([^"]+)"\)')
 # How the runtime makes epoll's data of the address of a pollDesc: a pointer with a tag.
 POLL_FILE: Final = "src/runtime/netpoll_epoll.go"
 TAG_FILES: Final = ("src/runtime/tagptr_64bit.go", "src/runtime/tagptr.go")
-PLAIN_POLL_DATA: Final = "*(**pollDesc)(unsafe.Pointer(&ev.data)) = pd"
+PLAIN_POLL_DATA: Final = re.compile(r"\*\(\*\*pollDesc\)\(unsafe\.Pointer\(&ev\.[dD]ata\)\) = pd")
 ADDRESS_BITS: Final = re.compile(r"^\t(?:defaultAddrBits|addrBits) = (\d+)(?: \+ (\d+))?$", re.M)
 ALIGNMENT_BITS: Final = re.compile(r"^const tagAlignBits = (\d+)$", re.M)
 OLD_ALIGNMENT: Final = re.compile(r"^\ttagBits = 64 - addrBits \+ (\d+)$", re.M)
@@ -135,6 +137,11 @@ def experiments(toolchain: Toolchain, usual: dict[str, Any]) -> dict[str, Any]:
     return {
         name: other_structs(toolchain, name, usual) for name in EXPERIMENTS.get(toolchain.minor, ())
     }
+
+
+def patch_of(entry: dict[str, Any]) -> int:
+    """The number of the patch release that an entry is of: 13 of "go1.17.13"."""
+    return GoVersion.parse(entry["toolchain"]).patch
 
 
 def constants_source(goroot: Path) -> str:
@@ -271,7 +278,7 @@ def labels_in_slice(source: str) -> bool:
 
 def poll_data_shifts(goroot: Path) -> list[int]:
     """Return by how many bits to shift epoll's data right and then left: that is the pollDesc."""
-    if PLAIN_POLL_DATA in (goroot / POLL_FILE).read_text():
+    if PLAIN_POLL_DATA.search((goroot / POLL_FILE).read_text()):
         return [0, 0]
     text = "".join((goroot / name).read_text() for name in TAG_FILES)
     bits = ADDRESS_BITS.search(text)
@@ -392,6 +399,12 @@ def main(goroots: Sequence[str]) -> int:
     for goroot in map(Path, goroots):
         minor, entry = describe(goroot)
         toolchain = Toolchain(entry["toolchain"].removeprefix("go"), goroot)
+        known = entries.get(minor)
+        if known and patch_of(entry) < patch_of(known):
+            rows = {n: row for n, row in entry["structs"].items() if row != known["structs"][n]}
+            if rows:
+                known.setdefault("earlier", {})[str(patch_of(entry))] = rows
+            continue
         entries[minor] = entry | {"experiments": experiments(toolchain, entry["structs"])}
     OUTPUT.parent.mkdir(exist_ok=True)
     OUTPUT.write_text(render(entries))

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.toolchains import WHEEL_VERSIONS
+from tests.toolchains import MODULE_PINS, WHEEL_VERSIONS, module_pins
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "requirements"
@@ -64,6 +64,7 @@ def main() -> None:
             for package, version, digest in resolve(requirements)
         ]
         (FOLDER / name).write_text(HEADER + "".join(lines))
+    MODULE_PINS.write_text(module_pins())
 
 
 if __name__ == "__main__":

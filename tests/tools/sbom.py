@@ -123,7 +123,7 @@ def _of_the_page(library: Component) -> Component:
 
 def _of_debian(kind: str) -> list[Component]:
     """What comes from the distribution: h2 only if one wants it, but the image has it."""
-    bcc = "BCC, of the distribution; the package of that name on PyPI is another one."
+    bcc = "BCC, of the distribution, only for BPF programs that are not compiled in the package."
     h2 = "For the agent's setting cri_socket."
     return [
         {
@@ -136,7 +136,7 @@ def _of_debian(kind: str) -> list[Component]:
             "purl": purl,
         }
         for purl, licence, text, scope in (
-            (BCC, "Apache-2.0", bcc, "required"),
+            (BCC, "Apache-2.0", bcc, "optional"),
             (H2, "MIT", h2, "required" if kind == "image" else "optional"),
         )
     ]

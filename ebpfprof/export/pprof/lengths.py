@@ -32,11 +32,11 @@ def lengths_fields(samples: Iterable[Sample]) -> bytes:
     if not any(sample.lengths for sample in samples):
         return b""
     tag = _varint(LENGTHS << 3 | _BYTES)
-    found = []
+    parts = []
     for sample in samples:
         content = _content(sample.lengths)
-        found += [tag, _varint(len(content)), content]
-    return b"".join(found)
+        parts += [tag, _varint(len(content)), content]
+    return b"".join(parts)
 
 
 def lengths_in(content: bytes) -> WaitHistogram:
@@ -70,23 +70,23 @@ def _content(lengths: WaitHistogram) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number >= 0x80:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes((*found, number))
+    return bytes((*encoded, number))
 
 
 def _numbers(content: bytes) -> list[int]:
-    found, number, bits = [], 0, 0
+    numbers, number, bits = [], 0, 0
     for byte in content:
         number |= (byte & 0x7F) << bits
         bits += 7
         if bits > _MAX_BITS:
             raise InvalidProfile(_DAMAGED)
         if byte < 0x80:
-            found.append(number)
+            numbers.append(number)
             number = bits = 0
     if bits:
         raise InvalidProfile(_DAMAGED)
-    return found
+    return numbers

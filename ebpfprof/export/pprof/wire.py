@@ -89,8 +89,8 @@ def fields(pieces: Iterable[bytes]) -> Iterator[Field]:
     for piece in pieces:
         buffer += piece
         at = 0
-        while (found := _field(buffer, at)) is not None:
-            number, has_length, content, end = found
+        while (field := _field(buffer, at)) is not None:
+            number, has_length, content, end = field
             whole = buffer[at:end]
             times, at = 1, end
             while buffer.startswith(whole, at):

@@ -187,23 +187,23 @@ def _growing(site: GrowingSite, dump: GoroutineDump) -> list[str]:
 def _held(held: Held) -> list[str]:
     number = len(held.goroutines)
     verb = "waits" if number == 1 else "wait"
-    found = [
+    lines = [
         f"Perhaps hung: {counted(number, 'goroutine')} {verb} for {lock_name(held.lock)}, and did "
         "not move."
     ]
     sure = held.goroutines[0].waits_for.surely_hold
     for holder in held.holders[:_MAX_HOLDERS]:
         holds = "holds it" if holder.goid in sure else "may hold it"
-        found.append(f"Goroutine {holder.goid} {holds}: {holder.state}.")
+        lines.append(f"Goroutine {holder.goid} {holds}: {holder.state}.")
     more = len(held.holders) - _MAX_HOLDERS
     if more > 0:
-        found.append(f"{more} more may hold it.")
+        lines.append(f"{more} more may hold it.")
     if not held.holders:
-        found.append(
+        lines.append(
             "The holder is unknown: perhaps a goroutine that runs, or one that returned without "
             "an Unlock."
         )
-    return [*found, _WHY_HELD]
+    return [*lines, _WHY_HELD]
 
 
 def _heading(finding: dict[str, Any], width: int | None, *, color: bool) -> str:

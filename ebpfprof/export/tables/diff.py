@@ -69,8 +69,8 @@ def changes(profile: Profile, base: Profile, index: int = -1) -> list[Change]:
     counts: dict[tuple[str, str, str], list[int]] = {}
     variances: dict[tuple[str, str, str], list[float]] = {}
     is_shown = index % len(profile.sample_types) == default_index(profile)
-    for column, each in enumerate((base, profile)):
-        for sample, place in _places(each):
+    for column, side in enumerate((base, profile)):
+        for sample, place in _places(side):
             sums.setdefault(place, [0, 0])[column] += sample.values[index]
             counts.setdefault(place, [0, 0])[column] += sample.values[count_index(profile)]
             of_place = variances.setdefault(place, [0.0, 0.0])
@@ -186,18 +186,18 @@ def _rates(profile: Profile, base: Profile, index: int, text: _Amount) -> str:
         return ""
     types, counts = profile.sample_types, count_index(profile)
     name, unit = types[index].type, types[index].unit
-    found = ""
+    lines = ""
     sums = [sum(sample.values[index] for sample in p.samples) for p in (base, profile)]
     if unit == "nanoseconds":
         lengths = base.duration_ns, profile.duration_ns
         rates = (round(1e9 * ns / length) for ns, length in zip(sums, lengths, strict=True))
-        found += _before_and_after(f"{heading(name)} per second", text, *rates)
+        lines += _before_and_after(f"{heading(name)} per second", text, *rates)
     if _has_means(profile, base, index):
         numbers = [sum(sample.values[counts] for sample in p.samples) for p in (base, profile)]
         if all(numbers):
             means = (round(value / number) for value, number in zip(sums, numbers, strict=True))
-            found += _before_and_after(f"Mean {name}", text, *means)
-    return found
+            lines += _before_and_after(f"Mean {name}", text, *means)
+    return lines
 
 
 def _lengths(profile: Profile, base: Profile) -> Iterator[str]:
@@ -207,7 +207,7 @@ def _lengths(profile: Profile, base: Profile) -> Iterator[str]:
     quantiles = zip(_quantiles(base), _quantiles(profile), strict=True)
     for name, (before, after) in zip(QUANTILES, quantiles, strict=True):
         if before and after:
-            texts = [duration(each.ns, DIGITS_OF_LENGTH) for each in (before, after)]
+            texts = [duration(length.ns, DIGITS_OF_LENGTH) for length in (before, after)]
             is_same = before.least_ns < after.most_ns and after.least_ns < before.most_ns
             change = " (unchanged)" if is_same else _percent(after.ns - before.ns, before.ns)
             subject = longest if name == "max" else f"{name} of {events}"
@@ -220,8 +220,8 @@ def _quantiles(profile: Profile) -> list[Quantile | None]:
     counts = count_index(profile)
     waits = sum(sample.values[counts] for sample in profile.samples)
     variance = sum(sample.count_variance for sample in profile.samples)
-    found = (lengths.quantile(q, waits=waits, variance=variance) for q in QUANTILES.values())
-    return [each if each and each.is_known else None for each in found]
+    quantiles = (lengths.quantile(q, waits=waits, variance=variance) for q in QUANTILES.values())
+    return [quantile if quantile and quantile.is_known else None for quantile in quantiles]
 
 
 def _has_means(profile: Profile, base: Profile, index: int) -> bool:

@@ -184,8 +184,8 @@ def document(
     exit_code: int, processes: Sequence[dict[str, Any]], kept: dict[str, Any] | None = None
 ) -> str:
     """The JSON of some processes: docs/explain.schema.json has the fields."""
-    found = {"format": FORMAT, "exit_code": int(exit_code), "processes": list(processes)}
-    return json.dumps(found if kept is None else {**found, "kept": kept}, indent=1)
+    fields = {"format": FORMAT, "exit_code": int(exit_code), "processes": list(processes)}
+    return json.dumps(fields if kept is None else {**fields, "kept": kept}, indent=1)
 
 
 def change_line(

@@ -38,8 +38,10 @@ def summaries(profiles: Sequence[Profile], locks: Sequence[Lock], locks_kind: st
 
     `locks` belong to the profile of kind `locks_kind`.
     """
-    found = [finding(profile, locks if profile.kind == locks_kind else ()) for profile in profiles]
-    return [sentence for sentence in found if sentence] or [
+    sentences = [
+        finding(profile, locks if profile.kind == locks_kind else ()) for profile in profiles
+    ]
+    return [sentence for sentence in sentences if sentence] or [
         sentence for sentence in map(summary, profiles[:1]) if sentence
     ]
 
@@ -98,10 +100,10 @@ def finding(profile: Profile, locks: Sequence[Lock] = ()) -> str:
     if not are_releases_known(profile.samples):
         return ""
     if kind.table.rows == "functions":
-        found = _of_functions(busy)
+        longest = _of_functions(busy)
     else:
-        found = _of_operations(busy, has_events=bool(kind.table.count))
-    return f"{found[0]} {kind.headline} {found[1]}." if found else ""
+        longest = _of_operations(busy, has_events=bool(kind.table.count))
+    return f"{longest[0]} {kind.headline} {longest[1]}." if longest else ""
 
 
 def _of_functions(profile: Profile) -> tuple[str, str] | None:

@@ -82,11 +82,11 @@ def render(
     """
     is_first = index % len(profile.sample_types) == default_index(profile)
     rows_found = function_sums(profile.samples, index)
-    found = [row for row in rows_found if row.is_ranked or not is_first]
+    ranked = [row for row in rows_found if row.is_ranked or not is_first]
     unranked = [row for row in rows_found if not row.is_ranked and is_first]
     whole = sum(sample.values[index] for sample in profile.samples)
     ranked_whole = whole - sum(row.own for row in unranked)
-    shown = [row for row in found[:limit] if row.own]
+    shown = [row for row in ranked[:limit] if row.own]
     value_type = profile.sample_types[index]
     is_estimate = is_first and any(row.variance for row in shown)
 
@@ -97,15 +97,15 @@ def render(
 
     names = [value_heading or heading(value_type.type), *_HEADINGS]
     rows = []
-    for each in shown:
-        row = [*cells(each.own, each.error if is_estimate else 0), *cells(each.total)]
+    for function in shown:
+        row = [*cells(function.own, function.error if is_estimate else 0), *cells(function.total)]
         if is_estimate:
-            row.insert(1, error_cell(each.error, color=color))
-        rows.append(columns.Row(row, each.function))
+            row.insert(1, error_cell(function.error, color=color))
+        rows.append(columns.Row(row, function.function))
     if is_estimate:
         names.insert(1, "Error")
     text = columns.table(names, rows, width=width, color=color)
-    rest = sum(1 for row in found if row.own) - len(shown)
+    rest = sum(1 for row in ranked if row.own) - len(shown)
     more = f"; {counted(rest, 'more function')}" if rest else ""
     in_all = f"{amount(whole, value_type.unit, color=color)} in all{more}\n"
     return f"{text}{in_all}{unranked_line(len(unranked))}"

@@ -45,7 +45,7 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
     """
     parts = [_heading(dump, width, color=color)]
     parts += [_stuck(finding, width, color=color) for finding in stuck(dump)]
-    found = (
+    filtered = (
         [GoroutineGroup((goroutine,)) for goroutine in dump.goroutines]
         if each_alone
         else groups(dump.goroutines)
@@ -53,7 +53,7 @@ def render(dump: GoroutineDump, *, each_alone: bool, width: int | None, color: b
     waiting = Counter(
         channel for goroutine in dump.goroutines for channel in set(goroutine.channels)
     )
-    for group in found:
+    for group in filtered:
         head = _head(group, dump.apart_ns, each_alone=each_alone)
         shown = (_alarm if _is_leak(group) else _bold)(head, color=color)
         parts.append("\n" + _fitting(shown, head, width))

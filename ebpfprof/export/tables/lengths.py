@@ -27,10 +27,10 @@ def length_cell(
 
     There are so many `waits`; `variance` is that of their number, if it is an estimate.
     """
-    found = lengths.quantile(QUANTILES[heading.lower()], waits=waits, variance=variance)
-    if found is None or not found.is_known:
+    quantile = lengths.quantile(QUANTILES[heading.lower()], waits=waits, variance=variance)
+    if quantile is None or not quantile.is_known:
         return NOT_KNOWN
-    return amount(found.ns, "nanoseconds", color=color, digits=DIGITS_OF_LENGTH)
+    return amount(quantile.ns, "nanoseconds", color=color, digits=DIGITS_OF_LENGTH)
 
 
 def fitting_table(

@@ -180,18 +180,18 @@ def render(
         whole = amount(sum(sample.values[-1] for sample in profile.samples), unit, color=color)
         return f"{whole} of waiting for locks. {printable(said, ascii_only=not color)}\n"
     rows_found = operation_sums(profile.samples, profile.module)
-    found = [row for row in rows_found if row.is_ranked][:limit]
+    ranked = [row for row in rows_found if row.is_ranked][:limit]
     below_table = unranked_line(sum(not row.is_ranked for row in rows_found))
-    if not found:
+    if not ranked:
         return below_table
     is_single = len(profile.sample_types) == 1 or not table.count
-    of_event = _WITH_LENGTHS if any(each.has_lengths for each in found) else _WITHOUT_LENGTHS
-    error = ("Error",) if any(each.variance for each in found) else ()
+    of_event = _WITH_LENGTHS if any(row.has_lengths for row in ranked) else _WITHOUT_LENGTHS
+    error = ("Error",) if any(row.variance for row in ranked) else ()
     first = (table.value, *error, "Share")
 
     def rows(headings: Sequence[str]) -> list[columns.Row]:
         return [
-            _row(each, headings, table, unit=unit, is_short=is_short, color=color) for each in found
+            _row(row, headings, table, unit=unit, is_short=is_short, color=color) for row in ranked
         ]
 
     choices = [first] if is_single else [(*first, table.count, *more) for more in of_event]

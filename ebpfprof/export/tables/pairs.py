@@ -34,14 +34,14 @@ def render(
     quantiles of the lengths of waits are known, there are as many as fit.
     """
     rows_found = operation_sums(profile.samples, profile.module)
-    found = [row for row in rows_found if row.is_ranked][:limit]
+    ranked = [row for row in rows_found if row.is_ranked][:limit]
     below_table = unranked_line(sum(not row.is_ranked for row in rows_found))
-    if not found:
+    if not ranked:
         return below_table
     unit = profile.sample_types[-1].unit
-    is_estimate = any(row.variance for row in found)
+    is_estimate = any(row.variance for row in ranked)
     first = (table.value, *(("Error",) if is_estimate else ()), table.count)
-    choices = _CHOICES if any(each.has_lengths for each in found) else ((),)
+    choices = _CHOICES if any(pair.has_lengths for pair in ranked) else ((),)
 
     def row(pair: OperationSums, lengths: Sequence[str]) -> columns.Row:
         cells = [
@@ -57,7 +57,7 @@ def render(
         return columns.Row(cells, waker.function, below=below[1], beside=name)
 
     def rows(headings: Sequence[str]) -> list[columns.Row]:
-        return [row(pair, headings[len(first) :]) for pair in found]
+        return [row(pair, headings[len(first) :]) for pair in ranked]
 
     names = (table.place[0], table.waker[0])
     headings = [(*first, *lengths) for lengths in choices]

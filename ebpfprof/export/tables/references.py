@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console import columns
-from ebpfprof.console.text import counted, listed, percent, printable, quantity
+from ebpfprof.console.text import counted, listed, percent, printable, quantity, wrapped
 from ebpfprof.export.tables.goroutines import fitting
 
 if TYPE_CHECKING:
     from ebpfprof.profile.references import Cut, Path, Reasons, References, RootPaths
 
 _ANSWERS: Final = 5
-_PARTS: Final = 3  # of a root, in its sentence
+_PARTS: Final = 2  # of a root, in its sentence
 _LINES: Final = 30
 _LEAST_SHARE: Final = 0.005
 _HEADINGS: Final = ("Bytes", "Share", "Objects", "Path (type)")
 _INDENT: Final = "  "
-_GOROUTINES_SHOWN: Final = 3
+_GOROUTINES_SHOWN: Final = 5
 
 
 def render(
@@ -33,7 +33,7 @@ def render(
     )
     lines = [head, *(_answer(root, references.used) for root in references.roots[:_ANSWERS])]
     lines += _notes(references)
-    text = "".join(fitting(line, width) for line in lines)
+    text = "".join(f"{wrapped(line, width) if width else line}\n" for line in lines)
     limit = None if show_all else _LINES
     rows = [
         columns.Row(
@@ -83,6 +83,9 @@ def _answer(root: RootPaths, whole: int) -> str:
     name = _joined(path.label, path.type)
     if len(root.goroutines) > 1:
         name = f"{counted(len(root.goroutines), 'goroutine')}: {name}"
+    if not path.type:  # without a name, what it leads to may tell
+        most = next((p.type for p in path.below if p.type and 2 * p.total > path.total), "")
+        name += f", with {most}," if most else ""
     parts = [_part(part, above) for above, part in _largest(path)]
     what = f": {listed(parts)}" if parts else ""
     return printable(f"{name} keeps {_bytes(path.total)} ({percent(path.total / whole)}){what}")
@@ -110,6 +113,13 @@ def _part(path: Path, above: Path) -> str:
 def _notes(references: References) -> list[str]:
     """What is missing."""
     notes = []
+    if leaked := references.leaked.ids:
+        shown = ", ".join(map(str, leaked[:_GOROUTINES_SHOWN]))
+        notes.append(
+            f"{counted(len(leaked), 'goroutine')} can never continue: nothing that can run refers "
+            f"to what they wait for. Only they keep {_bytes(references.leaked.used)}. Ids: {shown}"
+            f"{', ...' if len(leaked) > _GOROUTINES_SHOWN else ''}; dump shows their stacks."
+        )
     if references.changed:
         notes.append(
             f"{_bytes(references.changed_bytes)} in {counted(references.changed, 'object')} belong "

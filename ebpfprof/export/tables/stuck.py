@@ -47,12 +47,12 @@ def kind(finding: Stuck) -> str:
 def lines(finding: Stuck) -> list[str]:
     """A title, lines that say which goroutines wait and for what, and how sure that is."""
     if isinstance(finding, Circle):
-        found = [*_circle(finding), _WHY_CIRCLE[finding.sureness]]
+        rows = [*_circle(finding), _WHY_CIRCLE[finding.sureness]]
     elif isinstance(finding, LostWake):
-        found = [*_lost(finding), _WHY_LOST[finding.sureness]]
+        rows = [*_lost(finding), _WHY_LOST[finding.sureness]]
     else:
-        found = [*_asleep(finding), _why_asleep(finding)]
-    return [printable(line) for line in found]
+        rows = [*_asleep(finding), _why_asleep(finding)]
+    return [printable(line) for line in rows]
 
 
 def as_json(finding: Stuck) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _circle(finding: Circle) -> list[str]:
         title = f"{head}: goroutine {circle[0].goid} waits for itself."
     else:
         title = f"{head}: {len(circle)} goroutines wait for each other."
-    found = [title]
+    rows = [title]
     holds = "holds it" if is_certain else "may hold it"
     for goroutine, following in zip(circle, (*circle[1:], circle[0]), strict=True):
         lock = goroutine.waits_for.lock
@@ -86,9 +86,9 @@ def _circle(finding: Circle) -> list[str]:
             other = f"it {holds} itself"
         else:
             other = f"goroutine {following.goid} {holds}"
-        found.append(f"{waits(goroutine)},")
-        found.append(f"{_INDENT}for {lock_name(lock)}: {other}")
-    return found
+        rows.append(f"{waits(goroutine)},")
+        rows.append(f"{_INDENT}for {lock_name(lock)}: {other}")
+    return rows
 
 
 def _lost(finding: LostWake) -> list[str]:
@@ -129,9 +129,9 @@ def _why_asleep(finding: Asleep) -> str:
 
 
 def _waiting(goroutines: Sequence[DumpedGoroutine]) -> list[str]:
-    found = [f"{waits(goroutine)} ({goroutine.state})" for goroutine in goroutines[:_MAX_SHOWN]]
+    rows = [f"{waits(goroutine)} ({goroutine.state})" for goroutine in goroutines[:_MAX_SHOWN]]
     more = len(goroutines) - _MAX_SHOWN
-    return [*found, f"and {more} more"] if more > 0 else found
+    return [*rows, f"and {more} more"] if more > 0 else rows
 
 
 def waits(goroutine: DumpedGoroutine) -> str:

@@ -25,10 +25,10 @@ def render(timeline: Timeline, *, limit: int = 10, width: int | None, color: boo
     The runtime's own are left out. For `width` and `color` see columns.table(). Ends with a
     newline.
     """
-    found = [group for group in groups(timeline) if not group.is_system]
-    rows = [_row(row) for row in found[:limit]]
+    shown = [group for group in groups(timeline) if not group.is_system]
+    rows = [_row(row) for row in shown[:limit]]
     text = columns.table(_HEADINGS, rows, width=width, color=color)
-    text += f"... and {len(found) - limit} more\n" if len(found) > limit else ""
+    text += f"... and {len(shown) - limit} more\n" if len(shown) > limit else ""
     return text if timeline.has_exact_starts else text + _ESTIMATE
 
 

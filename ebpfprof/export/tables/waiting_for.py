@@ -43,9 +43,9 @@ def as_json(waits: WaitsFor) -> dict[str, Any] | None:
     """The same for one goroutine: addresses in hexadecimal, times in seconds; None if unknown."""
     if waits == NOTHING:
         return None
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if lock := waits.lock:
-        found["lock"] = {
+        fields["lock"] = {
             "address": f"{lock.address:#x}",
             "type": lock.type,
             "name": lock.name,
@@ -60,13 +60,13 @@ def as_json(waits: WaitsFor) -> dict[str, Any] | None:
             "lost_wake": waits.lost_wake,
         }
     if wait := waits.file_wait:
-        found["file"] = {"waits_to": "write" if wait.is_write else "read", **_file_json(wait.file)}
+        fields["file"] = {"waits_to": "write" if wait.is_write else "read", **_file_json(wait.file)}
     if thread := waits.thread:
-        found["thread"] = {"id": thread.thread, "runs": thread.runs}
-        found["system_call"] = _call_json(thread.call) if thread.call else None
+        fields["thread"] = {"id": thread.thread, "runs": thread.runs}
+        fields["system_call"] = _call_json(thread.call) if thread.call else None
     if waits.wakes_in_ns is not None:
-        found["wakes_in_s"] = waits.wakes_in_ns / 1e9
-    return found
+        fields["wakes_in_s"] = waits.wakes_in_ns / 1e9
+    return fields
 
 
 def _call_json(call: SystemCall) -> dict[str, Any]:
@@ -89,9 +89,9 @@ def _file_json(file: OpenFile) -> dict[str, Any]:
     }
 
 
-def _one_of(number: int, known: int, found: list[str]) -> list[str]:
+def _one_of(number: int, known: int, lines: list[str]) -> list[str]:
     """If only one of several goroutines is known, the sentence names it."""
-    return [f"one of them {line}" for line in found] if known == 1 < number else found
+    return [f"one of them {line}" for line in lines] if known == 1 < number else lines
 
 
 def _locks(waits: Sequence[WaitsFor]) -> list[str]:
@@ -153,14 +153,14 @@ def _files(waits: Sequence[FileWait]) -> list[str]:
     alike = defaultdict[tuple[str, str], list[OpenFile]](list)
     for wait in waits:
         alike[file_words.verb(wait, is_one=False), file_words.kind(wait.file)].append(wait.file)
-    found = []
+    parts = []
     ordered = sorted(alike.items(), key=lambda item: -len(item[1]))
     for (verb, what), files in ordered[:_MAX_SHOWN]:
-        found.append(f"{len(files)} {verb} {what}{_ends(files)}")
+        parts.append(f"{len(files)} {verb} {what}{_ends(files)}")
     if len(ordered) > _MAX_SHOWN:
         rest = sum(len(files) for _, files in ordered[_MAX_SHOWN:])
-        found.append(f"{rest} wait for others")
-    return found
+        parts.append(f"{rest} wait for others")
+    return parts
 
 
 def _ends(files: Sequence[OpenFile]) -> str:

@@ -71,10 +71,10 @@ def waits_findings(graph: WaitGraph) -> list[str]:
 
 def longest_sentence(graph: WaitGraph, begin_ns: int) -> str:
     """The longest wait that is not idle, printable; "" if there is none. The trace began then."""
-    found = [(edge.longest, edge) for edge in graph.shown if edge.longest]
-    if not found:
+    longest = [(edge.longest, edge) for edge in graph.shown if edge.longest]
+    if not longest:
         return ""
-    wait, edge = max(found, key=lambda pair: pair[0].length_ns)
+    wait, edge = max(longest, key=lambda pair: pair[0].length_ns)
     other = edge.waited_for
     if isinstance(other, TracedGroup):
         whom = f"G{wait.waker} {other.name}"

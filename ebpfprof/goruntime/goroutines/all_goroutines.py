@@ -227,8 +227,8 @@ class GoroutineScanner:
 
         def use(numbers: Rows, copies: Copies) -> npt.NDArray[np.bool_]:
             records[numbers] = copies.g
-            is_good, found = self._walks(copies)
-            for number, walk in zip(numbers[is_good].tolist(), found, strict=True):
+            is_good, good = self._walks(copies)
+            for number, walk in zip(numbers[is_good].tolist(), good, strict=True):
                 walks[number] = walk
             return is_good
 

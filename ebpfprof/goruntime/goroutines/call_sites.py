@@ -88,14 +88,14 @@ class CallSites:
         return self._start(start_pc)[1]
 
     def _start(self, start_pc: int) -> tuple[bool, bool]:
-        found = self._starts.get(start_pc)
-        if found is None:
+        start = self._starts.get(start_pc)
+        if start is None:
             function = self._binary.function_at(start_pc - self._bias)
             role = self._binary.layout.role(function.func_id) if function else FuncRole.NORMAL
             is_runtime = function is not None and function.name.startswith(RUNTIME)
-            found = (is_runtime and role not in _OF_THE_PROGRAM, role in _FINALIZERS)
-            self._starts[start_pc] = found
-        return found
+            start = (is_runtime and role not in _OF_THE_PROGRAM, role in _FINALIZERS)
+            self._starts[start_pc] = start
+        return start
 
     def _creator(self, created_pc: int) -> CallSite | None:
         linked = created_pc - self._bias
@@ -125,9 +125,9 @@ class CallSites:
         at = frames[-1].pc if self._rules.liveness_of_outermost else looked_at
         arguments = self._binary.arguments(at) if self._has_arguments else ()
         site = CallSite(calls, linked - function.entry, arguments)
-        found = _Site(site, frames[-1].role in self._injecting)
-        self._sites[pc, is_trap] = found
-        return found
+        known = _Site(site, frames[-1].role in self._injecting)
+        self._sites[pc, is_trap] = known
+        return known
 
     def _call(self, frame: Frame, entry: int) -> LogicalCall:
         return LogicalCall(

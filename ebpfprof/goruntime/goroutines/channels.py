@@ -38,7 +38,7 @@ def channels_of(
     """
     owners = np.array(list(waiting), np.uint64)
     sudogs = np.array(list(waiting.values()), np.uint64)
-    found = defaultdict[int, list[int]](list)
+    by_owner = defaultdict[int, list[int]](list)
     kind = record(layout, "sudog", _SUDOG)
     for _ in range(_MAX_CASES):
         is_one = sudogs != 0
@@ -49,14 +49,14 @@ def channels_of(
         is_own = (records["g"] == owners) & (records["c"] != 0)
         owners, records = owners[is_own], records[is_own]
         for owner, channel in zip(owners.tolist(), records["c"].tolist(), strict=True):
-            found[owner].append(channel)
+            by_owner[owner].append(channel)
         sudogs = records["next"].copy()
     channels = _channels(
-        memory, layout, sorted({address for row in found.values() for address in row})
+        memory, layout, sorted({address for row in by_owner.values() for address in row})
     )
     return {
         owner: tuple(channels[address] for address in row if address in channels)
-        for owner, row in found.items()
+        for owner, row in by_owner.items()
     }
 
 

@@ -54,8 +54,8 @@ class StackFrames:
     def look_up(self, pcs: Iterable[int]) -> None:
         """Look up many addresses at once: ten times as fast as one by one."""
         new = {self._call_pc(pc) for pc in pcs} - self._known.keys()
-        found = self._binary.frames_many(pc - self._bias for pc in new)
-        self._known.update((pc, found[pc - self._bias]) for pc in new)
+        frames = self._binary.frames_many(pc - self._bias for pc in new)
+        self._known.update((pc, frames[pc - self._bias]) for pc in new)
 
     def of(self, pcs: tuple[int, ...]) -> tuple[Frame, ...]:
         """The frames of a stack, innermost first, without runtime.goexit and without wrappers."""
@@ -69,9 +69,9 @@ class StackFrames:
         addresses = self._looked_at(pcs)
         logical = [(number, addresses[number], frame) for number, frame in self.logical(pcs)]
         kept = logical[:1]
-        for (_, _, callee), each in pairwise(logical):
-            if each[2].role is not FuncRole.WRAPPER or not callee.role.elides_wrapper:
-                kept.append(each)
+        for (_, _, callee), caller in pairwise(logical):
+            if caller[2].role is not FuncRole.WRAPPER or not callee.role.elides_wrapper:
+                kept.append(caller)
         return [
             PhysicalFrame(number, address, _shown(frame), frame.pc + self._bias)
             for number, address, frame in kept
@@ -128,15 +128,15 @@ class StackFrames:
         sigpanic has no caller: the pc behind it is of the instruction that faulted
         (runtime/traceback.go, unwinder.symPC).
         """
-        found = []
+        addresses = []
         is_fault = False
         for pc in pcs:
             site = self._sites.get((pc, is_fault))
             if site is None:
                 site = self._sites[pc, is_fault] = self._site(pc, is_fault=is_fault)
             address, is_fault = site
-            found.append(address)
-        return found
+            addresses.append(address)
+        return addresses
 
     def _site(self, pc: int, *, is_fault: bool) -> tuple[int, bool]:
         address = pc if is_fault else self._call_pc(pc)
@@ -148,10 +148,10 @@ class StackFrames:
         return address, bool(frames) and frames[-1].role is FuncRole.SIGPANIC
 
     def _call_pc(self, pc: int) -> int:
-        found = self._call_pcs.get(pc)
-        if found is None:
-            found = self._call_pcs[pc] = call_pc(self._binary, self._bias, pc)
-        return found
+        address = self._call_pcs.get(pc)
+        if address is None:
+            address = self._call_pcs[pc] = call_pc(self._binary, self._bias, pc)
+        return address
 
 
 def call_pc(binary: GoBinary, bias: int, return_pc: int) -> int:

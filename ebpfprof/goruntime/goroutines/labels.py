@@ -70,9 +70,9 @@ def target_fields(layout: RuntimeLayout) -> dict[str, int]:
     }
 
 
-def labels_of(found: Iterable[tuple[str, str]], count: int) -> tuple[Label, ...]:
-    """The labels of a set, ordered by key. It has `count`, of which `found` has those we read."""
-    ordered = sorted(found)
+def labels_of(pairs: Iterable[tuple[str, str]], count: int) -> tuple[Label, ...]:
+    """The labels of a set, ordered by key. It has `count`, of which `pairs` has those we read."""
+    ordered = sorted(pairs)
     labels = [Label(key, value) for key, value in ordered if key and value]
     if count > len(ordered):
         labels.append(Label(LEFT_OUT, str(count - len(ordered))))
@@ -102,8 +102,8 @@ class LabelReader:
         """
         if not labels:
             return ()
-        count, found = self._read(labels, _KEPT)
-        return labels_of(((text(*key), text(*value)) for key, value in found), count)
+        count, pairs = self._read(labels, _KEPT)
+        return labels_of(((text(*key), text(*value)) for key, value in pairs), count)
 
     def read_if_there(self, labels: int) -> tuple[Label, ...] | None:
         """The same, or None where read() raises UnreadableMemory."""
@@ -135,20 +135,20 @@ class LabelReader:
             return 0, []
         count, log2_buckets, buckets = _MAP.unpack(self._memory.read(address, _MAP.size))
         _check(count)
-        found: _Pairs = []
+        pairs: _Pairs = []
         steps = room.steps
         for bucket in self._buckets(buckets, 1 << (log2_buckets & 15)):
             steps -= 1
             for slot in (i for i in range(_BUCKET_SLOTS) if bucket[i] >= _MIN_TOP_HASH):
-                if steps > 0 and len(found) < room.labels:
+                if steps > 0 and len(pairs) < room.labels:
                     steps -= 1
                     key = _STRING.unpack_from(bucket, _BUCKET_SLOTS + slot * _STRING.size)
                     value_at = _BUCKET_SLOTS + (_BUCKET_SLOTS + slot) * _STRING.size
                     value = _STRING.unpack_from(bucket, value_at)
-                    found.append(self._pair(room, *key, *value))
+                    pairs.append(self._pair(room, *key, *value))
             if steps <= 0:
                 break
-        return count, found
+        return count, pairs
 
     def _buckets(self, first: int, count: int) -> Iterator[bytes]:
         """The buckets of a map, each followed by its overflow buckets."""

@@ -100,8 +100,8 @@ def parked_goroutines(go: GoTarget, *, has_labels: bool = False) -> ParkedGorout
     """
     scanner = ParkedScanner(go, has_labels=has_labels)
     heads, slots, _ = scanner.read_table()
-    found, unsettled = scanner.read(heads, slots, _PAUSES_S)
-    goroutines = [(goroutine, is_whole) for _, goroutine, is_whole in found if goroutine]
+    read, unsettled = scanner.read(heads, slots, _PAUSES_S)
+    goroutines = [(goroutine, is_whole) for _, goroutine, is_whole in read if goroutine]
     return ParkedGoroutines(
         [goroutine for goroutine, _ in goroutines],
         unsettled + heads.beyond,
@@ -180,8 +180,8 @@ class ParkedScanner:
         known = self._read
         self._read = {wait: known[wait] for wait in waits if wait in known}
         new = np.array([wait not in known for wait in waits], np.bool_)
-        found, _ = self.read(heads, slots[new], (0,))
-        self._read.update((wait, goroutine) for wait, goroutine, _ in found)
+        read, _ = self.read(heads, slots[new], (0,))
+        self._read.update((wait, goroutine) for wait, goroutine, _ in read)
         return {wait: goroutine for wait, goroutine in self._read.items() if goroutine}
 
     def read_table(self) -> tuple[Heads, Rows, list[Wait]]:
@@ -207,19 +207,21 @@ class ParkedScanner:
         stack is whole. It reads again after `pauses_s` (stack_copies); then comes the number of
         goroutines that were unsteady at each attempt. Raises TargetGone.
         """
-        found: list[tuple[Wait, ParkedGoroutine | None, bool]] = []
+        outcomes: list[tuple[Wait, ParkedGoroutine | None, bool]] = []
         columns = (heads["sp"][slots], heads["hi"][slots])
         none = np.zeros(len(slots), np.uint64)
         places = StackPlaces(heads.addresses[slots], *columns, none, none.copy())
 
         def use(_: Rows, copies: Copies) -> Mask:
-            return self._use(copies, found)
+            return self._use(copies, outcomes)
 
         left = self._stacks.copier.read_until_settled(places, use, pauses_s)
-        return found, len(left)
+        return outcomes, len(left)
 
-    def _use(self, copies: Copies, found: list[tuple[Wait, ParkedGoroutine | None, bool]]) -> Mask:
-        """Add what these copies are to `found`; return which need no other attempt."""
+    def _use(
+        self, copies: Copies, outcomes: list[tuple[Wait, ParkedGoroutine | None, bool]]
+    ) -> Mask:
+        """Add what these copies are to `outcomes`; return which need no other attempt."""
         is_parked = np.isin(copies.waits & _BYTE, PARKED)
         is_settled: Mask = copies.is_exact | (~is_parked & (copies.g["goid"] != 0))
         rows = np.flatnonzero(copies.is_exact & is_parked)
@@ -237,7 +239,7 @@ class ParkedScanner:
             if is_good:
                 is_settled[row] = True
                 address = int(self._stacks.copier.places.addresses[row])
-                found.append((_wait(address, int(copies.waits[row])), *made[row]))
+                outcomes.append((_wait(address, int(copies.waits[row])), *made[row]))
         return is_settled
 
     def _made(

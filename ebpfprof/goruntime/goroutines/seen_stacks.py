@@ -70,12 +70,12 @@ class SeenStacks:
         keys = _keys(copies, rows)
         shapes = _numbers(self._shapes, _hashes(keys))
         held = self._held(copies, rows, words, shapes)
-        found = _numbers(self._numbers, _hashes(held) + shapes.astype(np.uint64))
-        is_seen = (shapes != UNKNOWN) & (found != UNKNOWN)
+        numbers = _numbers(self._numbers, _hashes(held) + shapes.astype(np.uint64))
+        is_seen = (shapes != UNKNOWN) & (numbers != UNKNOWN)
         is_seen &= (self._keys[shapes] == keys).all(axis=1)
-        is_seen &= (self._words[found, : self._width] == held).all(axis=1)
-        found[~is_seen] = UNKNOWN
-        return found
+        is_seen &= (self._words[numbers, : self._width] == held).all(axis=1)
+        numbers[~is_seen] = UNKNOWN
+        return numbers
 
     def learn(self, copies: Copies, row: int, words: Column, stack: SeenStack) -> None:
         """Keep the stack in a row that is exact, and was walked to its end in its window."""
@@ -84,8 +84,8 @@ class SeenStacks:
         if len(at) > _MAX_WORDS:
             return
         if len(self.stacks) >= _MAX_STACKS:
-            for each in (self.stacks, self._shapes, self._numbers):
-                each.clear()
+            for table in (self.stacks, self._shapes, self._numbers):
+                table.clear()
         rows = np.array([row])
         keys = _keys(copies, rows)
         key = int(_hashes(keys)[0])
@@ -144,12 +144,12 @@ def _numbers(known: dict[int, int], hashes: Column) -> npt.NDArray[np.int64]:
 
 def _frame_words(words: memoryview, sp: int, bp: int, most: int) -> list[int]:
     """Which words have the frame pointers and return addresses of a stack, in turn."""
-    found: list[int] = []
-    while bp and len(found) < most:
+    indices: list[int] = []
+    while bp and len(indices) < most:
         at = (bp - sp) // 8
-        found += (at, at + 1)
+        indices += (at, at + 1)
         bp = words[at]
-    return found
+    return indices
 
 
 def _with_room(array: npt.NDArray[_Scalar], number: int) -> npt.NDArray[_Scalar]:

@@ -63,7 +63,7 @@ class ThreadList:
         raise AssertionError
 
     def _walk(self, memory: Memory) -> list[RuntimeThread]:
-        found: list[RuntimeThread] = []
+        threads: list[RuntimeThread] = []
         seen = set[int]()
         at = self._word(memory, self._head)
         while at:
@@ -74,9 +74,9 @@ class ThreadList:
             seen.add(at)
             data = memory.read(at, self._record.itemsize)
             (row,) = np.frombuffer(data, self._record)
-            found.append(self._machine(memory, at, row))
+            threads.append(self._machine(memory, at, row))
             at = int(row["following"])
-        return found
+        return threads
 
     def _machine(self, memory: Memory, at: int, row: Any) -> RuntimeThread:  # noqa: ANN401 - of numpy
         creation = row["creation"].tolist()

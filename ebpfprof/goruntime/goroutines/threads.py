@@ -91,12 +91,12 @@ class ThreadScanner:
         }
         numbers = self._threads.numbers()
         after = self.machines()
-        found = [
+        threads = [
             self._thread(words, before.get(words.address), goroutines, numbers)
             for words in after
             if words.thread in numbers
         ]
-        return AllThreads(found, max(0, len(numbers) - len(found)))
+        return AllThreads(threads, max(0, len(numbers) - len(threads)))
 
     def _thread(
         self,

@@ -243,9 +243,9 @@ class TracebackReader:
                 self._known_labels[address] = self._labels.pairs(address)
             except UnreadableMemory:
                 self._known_labels[address] = None
-        found = self._known_labels[address]
-        self._label_bytes_left -= sum(len(key) + len(value) for key, value in found or ())
-        return found if self._label_bytes_left >= 0 else _NO_ROOM
+        labels = self._known_labels[address]
+        self._label_bytes_left -= sum(len(key) + len(value) for key, value in labels or ())
+        return labels if self._label_bytes_left >= 0 else _NO_ROOM
 
 
 class _Stack(NamedTuple):
@@ -256,14 +256,14 @@ class _Stack(NamedTuple):
 
 def _values(site: CallSite, end: int, copy: StackCopy) -> tuple[int | None, ...]:
     """The values of a frame's arguments, which begin at its end."""
-    found: list[int | None] = []
+    values: list[int | None] = []
     for argument in site.arguments:
         if isinstance(argument, Argument):
             at = end + argument.offset - copy.base
             data = copy.data[at : at + argument.size]
             is_there = len(data) == argument.size
-            found.append(int.from_bytes(data, "little") if is_there else None)
-    return tuple(found)
+            values.append(int.from_bytes(data, "little") if is_there else None)
+    return tuple(values)
 
 
 def _by_size(

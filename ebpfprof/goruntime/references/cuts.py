@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
     Numbers = npt.NDArray[np.int64]
 
-_THIN: Final = 64
+_THIN: Final = 64  # slots of a level
+_MANY: Final = 4096  # references of one slot
 
 
 class Cuts:
@@ -43,12 +44,12 @@ class Cuts:
 
     def freed_without_slots(self, slots: Numbers) -> Mask:
         """Which slots would be freed if nothing led to these: they, and what only they keep."""
-        below = self._below(slots, None)
+        below = self.below(slots, None)
         kept = self._kept(below, self._roots, np.zeros(0, np.int64), barred=slots)
         return below & ~kept & self._reached
 
     def _freed(self, slots: Numbers, roots: Numbers, cut: Numbers) -> Mask:
-        below = self._below(slots, None)
+        below = self.below(slots, None)
         return below & ~self._kept(below, roots, cut, np.zeros(0, np.int64)) & self._reached
 
     def _kept(self, below: Mask, roots: Numbers, cut: Numbers, barred: Numbers) -> Mask:
@@ -66,7 +67,7 @@ class Cuts:
         allowed = below.copy()
         allowed[barred] = False
         start = np.unique(np.concatenate(seeds))
-        return self._below(start[allowed[start]], allowed, cut)
+        return self.below(start[allowed[start]], allowed, cut)
 
     def _inside(self, edges: Numbers, below: Mask, cut: Numbers) -> Numbers:
         if len(cut):
@@ -74,7 +75,7 @@ class Cuts:
         targets = self._graph.targets[edges].astype(np.int64)
         return np.unique(targets[below[targets]])
 
-    def _below(self, slots: Numbers, allowed: Mask | None, cut: Numbers | None = None) -> Mask:
+    def below(self, slots: Numbers, allowed: Mask | None, cut: Numbers | None = None) -> Mask:
         """All slots that are reached from these, they included; only those that are allowed."""
         seen = np.zeros(self._graph.slots.count, np.bool_)
         is_open = np.ones(len(seen), np.bool_) if allowed is None else allowed.copy()
@@ -105,12 +106,7 @@ class Cuts:
             old, new = new, []
             for slot in old:
                 if first[slot + 1] - first[slot] > _MANY:
-                    _, edges = self._graph.edges_of(np.array([slot]))
-                    chosen = edges[counts_of(self._counts, is_open, self._graph, edges)]
-                    chosen = chosen[~np.isin(chosen, list(gone))] if gone else chosen
-                    fresh = np.unique(self._graph.targets[chosen])
-                    seen[fresh], is_open[fresh] = True, False
-                    new += fresh.tolist()
+                    new += self._many(slot, seen, is_open, gone)
                     continue
                 for edge in range(first[slot], first[slot + 1]):
                     target = targets[edge]
@@ -119,11 +115,13 @@ class Cuts:
                         new.append(target)
         return np.array(new, np.int64)
 
-
-_MANY: Final = 4096  # references of one object
-
-
-def counts_of(counts: Mask, is_open: Mask, graph: Graph, edges: Numbers) -> Mask:
-    """Which references count and lead to a slot that is open."""
-    chosen: Mask = counts[edges] & is_open[graph.targets[edges]]
-    return chosen
+    def _many(self, slot: int, seen: Mask, is_open: Mask, gone: frozenset[int]) -> list[int]:
+        """The same for one slot with many references."""
+        edges = np.arange(self._first[slot], self._first[slot + 1])
+        edges = edges[self._counts[edges] & is_open[self._graph.targets[edges]]]
+        if gone:
+            edges = edges[~np.isin(edges, list(gone))]
+        targets = np.unique(self._graph.targets[edges])
+        seen[targets], is_open[targets] = True, False
+        new: list[int] = targets.tolist()
+        return new

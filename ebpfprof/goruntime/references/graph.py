@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 WORD_BYTES: Final = 8
 MAX_EDGES: Final = 100_000_000
 """More references are not kept; one takes 8 bytes of our memory."""
-_CHUNK_BYTES: Final = 16 << 20
+_MAX_TYPES: Final = 1 << 20
+_CHUNK_BYTES: Final = 8 << 20
 _MAX_PIECES: Final = 1024  # UIO_MAXIOV
 _LARGEST_WITHOUT_TYPE: Final = 512
 _LARGEST_SMALL: Final = 32768
@@ -54,15 +55,19 @@ class Chunk:
 
         Behind the last slot of a span, it is the next span's first one, or none.
         """
-        parts = np.searchsorted(self.places, indices * WORD_BYTES, side="right") - 1
-        spans = self.spans[parts]
-        offsets = indices * WORD_BYTES - self.places[parts] + self.skipped[parts]
-        sizes = slots.sizes[spans].astype(np.int64)
-        number = np.where(slots.counts[spans] > 1, offsets // sizes, 0)
-        is_there = number < slots.counts[spans]
-        within = (offsets - number * sizes) // WORD_BYTES
-        sources: npt.NDArray[np.int64] = np.where(is_there, slots.first[spans] + number, -1)
-        return sources, within.astype(np.int64)
+        bounds = np.searchsorted(indices, self.places // WORD_BYTES)
+        repeats = np.diff(bounds, append=len(indices))
+        spans = self.spans
+        # Where the span of each word would begin in `words`, in bytes.
+        begin = np.repeat(self.places - self.skipped, repeats)
+        offsets = (indices * WORD_BYTES - begin).astype(np.uint64)
+        number = (offsets * np.repeat(slots.magic[spans], repeats)) >> np.uint64(32)
+        sizes = np.repeat(slots.sizes[spans], repeats)
+        is_there = number < np.repeat(slots.counts[spans].astype(np.uint64), repeats)
+        within = ((offsets - number * sizes) // np.uint64(WORD_BYTES)).astype(np.int64)
+        first = np.repeat(slots.first[spans], repeats)
+        sources: npt.NDArray[np.int64] = np.where(is_there, first + number.astype(np.int64), -1)
+        return sources, within
 
 
 def chunks(memory: Memory, slots: Slots) -> Iterator[Chunk]:
@@ -133,15 +138,17 @@ class Graph:
         self._type_numbers: dict[int, int] = {0: 0}
         self.type_numbers = np.zeros(slots.count, np.int32)
         counts = np.zeros(slots.count + 1, np.int32)
-        targets, offsets = [np.zeros(0, np.int32)], [np.zeros(0, np.uint32)]
+        # Memory that is not written to is not taken.
+        most = min(MAX_EDGES, _words(slots))
+        targets, offsets = np.empty(most, np.int32), np.empty(most, np.uint32)
         edges = 0
         for chunk in chunks(memory, slots):
-            if edges >= MAX_EDGES:
+            sources, target, offset = self._edges(chunk)
+            if edges + len(target) > most:
                 self.unread += int(chunk.sizes.sum())
                 continue
-            sources, target, offset = self._edges(chunk)
-            targets.append(target)
-            offsets.append(offset)
+            targets[edges : edges + len(target)] = target
+            offsets[edges : edges + len(target)] = offset
             edges += len(target)
             if len(sources):
                 low = int(sources[0])
@@ -151,9 +158,9 @@ class Graph:
                 self._note_types(chunk)
         self._require()
         self.first: Numbers = np.cumsum(counts, dtype=np.int32, out=counts)
-        self.targets: Numbers = np.concatenate(targets)
-        self._offsets = np.concatenate(offsets)
-        self._offset_view = self._offsets.data
+        self.targets: Numbers = targets[:edges]
+        self._offsets = offsets[:edges]
+        self.offset_view = self._offsets.data
         large = np.flatnonzero((slots.rows["class"] >> 1 == 0) & (slots.rows["class"] & 1 == 0))
         if types and "type" in (slots.rows.dtype.names or ()):
             self._note(slots.first[large], slots.rows["type"][large])
@@ -197,6 +204,8 @@ class Graph:
         numbers = np.zeros(len(addresses), np.int32)
         for index, address in enumerate(addresses.tolist()):
             if address not in self._type_numbers:
+                if len(self.type_addresses) >= _MAX_TYPES:
+                    continue
                 self._type_numbers[address] = len(self.type_addresses)
                 self.type_addresses.append(address)
             numbers[index] = self._type_numbers[address]
@@ -211,7 +220,7 @@ class Graph:
 
     def one(self, edge: int) -> tuple[int, int]:
         """The offset of a reference in its slot (bytes), and whether it is to a first byte."""
-        offset = self._offset_view[edge]
+        offset = self.offset_view[edge]
         return (offset >> 1) * WORD_BYTES, offset & 1
 
     def header_of(self, size: int) -> int:
@@ -276,8 +285,8 @@ class Graph:
             # More of this large object follows.
             slot = int(self.slots.first[last])
             begin = int(self.first[slot])
-            words = self._offsets[begin : int(end)] >> _IS_FIRST
-            end = begin + int(np.searchsorted(words, limit // WORD_BYTES))
+            limit_here = np.uint32(limit // WORD_BYTES) << _IS_FIRST
+            end = begin + int(np.searchsorted(self._offsets[begin : int(end)], limit_here))
         return int(end)
 
     def _changed_in(
@@ -295,3 +304,10 @@ class Graph:
         now, _ = self.slots.find(chunk.words[places])
         changed: npt.NDArray[np.bool_] = ~is_inside | (now != self.targets[edges])
         return changed
+
+
+def _words(slots: Slots) -> int:
+    """How many words the objects with pointers have."""
+    scanned = (slots.rows["class"] & 1) == 0
+    sizes = slots.counts[scanned] * slots.sizes[scanned].astype(np.int64)
+    return int(sizes.sum()) // WORD_BYTES

@@ -49,7 +49,7 @@ _ITAB_TYPE_AT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ShapeField:
     """A field of a struct: its offset in bytes, and its type."""
 
     name: str
@@ -65,7 +65,7 @@ class Shape:
     size: int
     kind: int
     has_pointers: bool = True
-    fields: tuple[Field, ...] = ()
+    fields: tuple[ShapeField, ...] = ()
     element: int = 0
     target: int = 0
     group: int = 0
@@ -111,7 +111,7 @@ class Shapes:
             known.size,
             known.kind,
             known.has_pointers,
-            tuple(Field(field.name, field.offset, field.type) for field in known.fields),
+            tuple(ShapeField(field.name, field.offset, field.type) for field in known.fields),
             known.element,
             known.target,
             known.group,
@@ -127,7 +127,9 @@ class Shapes:
             known.size,
             known.kind,
             True,
-            tuple(Field(name, place, self._number(kind)) for name, place, kind in known.fields),
+            tuple(
+                ShapeField(name, place, self._number(kind)) for name, place, kind in known.fields
+            ),
             self._number(known.element) if known.element else 0,
             self._number(known.target) if known.target else 0,
             0,
@@ -181,7 +183,7 @@ class ObjectType(NamedTuple):
     name: str = ""
 
 
-class Step(NamedTuple):
+class ReferenceStep(NamedTuple):
     """A reference: its name in the object that has it, and what it leads to.
 
     With `is_part`, that is a part of the same value, such as the memory of a map.
@@ -196,8 +198,8 @@ class Step(NamedTuple):
 
 
 UNKNOWN: Final = 0
-_NOWHERE: Final = Step("?", UNKNOWN)
-_NUMBER: Final = Step("", UNKNOWN, is_reference=False)
+_NOWHERE: Final = ReferenceStep("?", UNKNOWN)
+_NUMBER: Final = ReferenceStep("", UNKNOWN, is_reference=False)
 
 
 class ObjectTypes:
@@ -211,7 +213,7 @@ class ObjectTypes:
         self._all = [ObjectType(Form.UNKNOWN)]
         self._numbers = {self._all[0]: UNKNOWN}
         self._periods: dict[int, int] = {}
-        self._steps: dict[tuple[int, int], Step] = {}
+        self._steps: dict[tuple[int, int], ReferenceStep] = {}
         self._fits: dict[tuple[int, int, bool], int] = {}
 
     def number(self, form: Form, shape: int = 0, name: str = "") -> int:
@@ -305,7 +307,7 @@ class ObjectTypes:
             return -(-size // _PAGE) * _PAGE
         return self._classes[min(bisect_left(self._classes, size), len(self._classes) - 1)]
 
-    def step(self, number: int, offset: int) -> Step:
+    def step(self, number: int, offset: int) -> ReferenceStep:
         """The reference at an offset (bytes) in an object, less than its period if it has one."""
         key = number, offset
         if key not in self._steps:
@@ -314,7 +316,7 @@ class ObjectTypes:
             self._steps[key] = self._step(*self._all[number], offset)
         return self._steps[key]
 
-    def _step(self, form: Form, shape: int, name: str, offset: int) -> Step:
+    def _step(self, form: Form, shape: int, name: str, offset: int) -> ReferenceStep:
         match form:
             case Form.VALUE:
                 return self._inside(shape, offset, "")
@@ -323,45 +325,45 @@ class ObjectTypes:
             case Form.MAP:
                 return self._in_map(shape, offset)
             case Form.MAP_DIRECTORY:
-                return Step("", self.number(Form.MAP_TABLE, shape), is_part=True)
+                return ReferenceStep("", self.number(Form.MAP_TABLE, shape), is_part=True)
             case Form.MAP_TABLE if offset == _GROUPS_AT:
-                return Step("", self._groups(shape), is_part=True)
+                return ReferenceStep("", self._groups(shape), is_part=True)
             case Form.MAP_GROUPS:
                 return self._in_group(shape, offset)
             case Form.CHANNEL:
                 known = self.shapes.at(shape)
                 if offset == self._buffer_at and known and known.target:
-                    return Step("", self.number(Form.VALUES, known.target), is_part=True)
-                return Step(".waiting", UNKNOWN)
+                    return ReferenceStep("", self.number(Form.VALUES, known.target), is_part=True)
+                return ReferenceStep(".waiting", UNKNOWN)
             case Form.CLOSURE:
-                return Step("captured", UNKNOWN)
+                return ReferenceStep("captured", UNKNOWN)
         return _NOWHERE
 
     def _groups(self, shape: int) -> int:
         known = self.shapes.at(shape)
         return self.number(Form.MAP_GROUPS, known.group) if known and known.group else UNKNOWN
 
-    def _in_map(self, shape: int, offset: int) -> Step:
+    def _in_map(self, shape: int, offset: int) -> ReferenceStep:
         known = self.shapes.at(shape)
         group = self.shapes.at(known.group) if known else None
         if group is None or not group.fields:
-            return Step("[]", UNKNOWN)
+            return ReferenceStep("[]", UNKNOWN)
         if group.fields[0].name == "ctrl":
             if offset == _DIRECTORY_AT:
                 # `shape` is the map's: what the number of tables says then chooses.
                 directory = self.number(Form.MAP_DIRECTORY, shape)
-                return Step("", directory, is_part=True, ask=Ask.TABLES_BEHIND)
+                return ReferenceStep("", directory, is_part=True, ask=Ask.TABLES_BEHIND)
         elif offset in _BUCKETS_AT:
-            return Step("", self._groups(shape), is_part=True)
+            return ReferenceStep("", self._groups(shape), is_part=True)
         elif offset == _EXTRA_AT:
-            return Step("", UNKNOWN, is_part=True)
-        return Step("[]", UNKNOWN)
+            return ReferenceStep("", UNKNOWN, is_part=True)
+        return ReferenceStep("[]", UNKNOWN)
 
     def only_group(self, directory: int) -> int:
         """The type of what a map has instead of this directory, if it has but one group."""
         return self._groups(self._all[directory].shape)
 
-    def _in_group(self, shape: int, offset: int) -> Step:
+    def _in_group(self, shape: int, offset: int) -> ReferenceStep:
         known = self.shapes.at(shape)
         if known is None or not known.size:
             return _NOWHERE
@@ -370,9 +372,9 @@ class ObjectTypes:
             if step.label.startswith(begin):
                 return step._replace(label=label + step.label.removeprefix(begin))
         # The overflow of a bucket.
-        return Step("", self.number(Form.MAP_GROUPS, shape), is_part=True)
+        return ReferenceStep("", self.number(Form.MAP_GROUPS, shape), is_part=True)
 
-    def _inside(self, shape: int, offset: int, label: str) -> Step:
+    def _inside(self, shape: int, offset: int, label: str) -> ReferenceStep:
         for _ in range(_MAX_NESTED):
             known = self.shapes.at(shape)
             if known is None or not known.size:
@@ -394,38 +396,38 @@ class ObjectTypes:
                 label, shape = f"{label}[]", known.element
             else:
                 return self._leaf(known, shape, offset, label)
-        return Step(f"{label}?", UNKNOWN)
+        return ReferenceStep(f"{label}?", UNKNOWN)
 
     def _size(self, shape: int) -> int:
         known = self.shapes.at(shape)
         return known.size if known else 0
 
-    def _leaf(self, known: Shape, shape: int, offset: int, label: str) -> Step:
+    def _leaf(self, known: Shape, shape: int, offset: int, label: str) -> ReferenceStep:
         match known.kind:
             case kind if kind == INTERFACE and offset == _WORD:
                 ask = Ask.ITAB_BEFORE if known.has_methods else Ask.TYPE_BEFORE
-                return Step(label, UNKNOWN, ask=ask)
+                return ReferenceStep(label, UNKNOWN, ask=ask)
             case kind if kind == INTERFACE or (kind in (STRING, SLICE) and offset):
                 return _NUMBER
             case kind if kind == STRING:
-                return Step(label, self.number(Form.TEXT))
+                return ReferenceStep(label, self.number(Form.TEXT))
             case kind if kind == SLICE:
-                return Step(label, self.number(Form.VALUES, known.target))
+                return ReferenceStep(label, self.number(Form.VALUES, known.target))
         return self._behind(known, shape, label)
 
-    def _behind(self, known: Shape, shape: int, label: str) -> Step:
+    def _behind(self, known: Shape, shape: int, label: str) -> ReferenceStep:
         """Where a pointer, a map, a channel or a function leads."""
         match known.kind:
             case kind if kind == POINTER:
-                return Step(label, self.number(Form.VALUE, known.target))
+                return ReferenceStep(label, self.number(Form.VALUE, known.target))
             case kind if kind == MAP:
-                return Step(label, self.number(Form.MAP, shape))
+                return ReferenceStep(label, self.number(Form.MAP, shape))
             case kind if kind == CHAN:
-                return Step(label, self.number(Form.CHANNEL, shape))
+                return ReferenceStep(label, self.number(Form.CHANNEL, shape))
             case kind if kind == FUNC:
-                return Step(label, self.number(Form.CLOSURE), ask=Ask.FUNCTION)
+                return ReferenceStep(label, self.number(Form.CLOSURE), ask=Ask.FUNCTION)
             case kind if kind == UNSAFE_POINTER:
-                return Step(label, UNKNOWN)
+                return ReferenceStep(label, UNKNOWN)
         return _NUMBER
 
     def of_dynamic(self, shape: int) -> tuple[int, bool]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ebpfprof.goruntime.references.object_types import UNKNOWN, Step
+from ebpfprof.goruntime.references.object_types import UNKNOWN, ReferenceStep
 
 MAX_PATHS: Final = 1 << 16
 """More paths are not told apart: what lies below the others belongs to them."""
@@ -37,7 +37,7 @@ class PathTree:
         self.nodes.append(PathNode(-1, name, type_number, 0))
         return len(self.nodes) - 1
 
-    def below(self, node: int, step: Step) -> int:
+    def below(self, node: int, step: ReferenceStep) -> int:
         """The place to which a reference leads from another place."""
         if step.is_part:
             return node

@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ebpfprof.goruntime.references.cuts import Cuts
+from ebpfprof.goruntime.references.leaks import LeakFinder
 from ebpfprof.goruntime.references.object_types import UNKNOWN
 from ebpfprof.goruntime.references.scan import Scan
 from ebpfprof.goruntime.references.search import NO_EDGE
-from ebpfprof.profile.references import Cut, Example, Path, Reasons, References, RootPaths
+from ebpfprof.profile.references import (
+    Cut,
+    Example,
+    LeakedGoroutines,
+    Path,
+    Reasons,
+    References,
+    RootPaths,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,13 +43,13 @@ class ReferenceReader:
         self.scan = Scan(go)
         self._search, self._graph = self.scan.search, self.scan.graph
         self._slots = self.scan.slots
-        self._reached = np.flatnonzero(self._search.node >= 0)
+        self._reached = np.flatnonzero(self._search.node >= 0).astype(np.int32)
         self._sizes = self._slots.bytes_of(self._reached)
         self._changed = self._of_changed_references()
         self._made_cuts: Cuts | None = None
 
     def references(self) -> References:
-        """All paths."""
+        """All paths. Raises TargetGone."""
         tree, count = self._search.tree, len(self._search.tree.nodes)
         is_sure = ~self._changed[self._reached]
         nodes, sizes = self._search.node[self._reached[is_sure]], self._sizes[is_sure]
@@ -77,18 +86,16 @@ class ReferenceReader:
             self._graph.unread,
             self._slots.left_out,
             self.scan.unread_stacks,
+            self.leaked(),
         )
 
     def _of_changed_references(self) -> npt.NDArray[np.bool_]:
         """The slots that were reached by a reference that has changed since, and all below them."""
         changed = np.zeros(self._slots.count, np.bool_)
-        edges = self._search.edge[self._reached].astype(np.int64)
-        is_edge = (edges >= 0) & (edges != NO_EDGE)
-        slots = self._reached[is_edge]
-        order = np.argsort(edges[is_edge], kind="stable")
-        slots = slots[order]
-        gone = self._graph.changed(edges[is_edge][order])
-        level = slots[gone]
+        edges = self._search.edge[self._reached]
+        edges = np.sort(edges[(edges >= 0) & (edges != NO_EDGE)])
+        gone = edges[self._graph.changed(edges)]
+        level = self._graph.targets[gone].astype(np.int64)
         while len(level):
             changed[level] = True
             _, edges = self._graph.edges_of(level)
@@ -96,6 +103,32 @@ class ReferenceReader:
             is_by_it = (self._search.edge[targets] == edges) & (self._search.node[targets] >= 0)
             level = np.unique(targets[is_by_it & ~changed[targets]])
         return changed
+
+    def leaked(self) -> LeakedGoroutines:
+        """The goroutines that can never continue, as a second scan confirms.
+
+        Raises TargetGone or UnreadableMemory.
+        """
+        leaked = LeakFinder(self._go, self.scan, self._cuts).find()
+        if not leaked.ids:
+            return leaked
+        again = Scan(self._go)
+        second = LeakFinder(self._go, again, lambda: _cuts_of(again)).find()
+        waits = {goroutine.goid: goroutine.wait for goroutine in self.scan.goroutines}
+        both = {*leaked.ids} & {*second.ids}
+        sure = [
+            goroutine
+            for goroutine in again.goroutines
+            if goroutine.goid in both and goroutine.wait == waits[goroutine.goid]
+        ]
+        if not sure:
+            return LeakedGoroutines()
+        return LeakedGoroutines(
+            tuple(goroutine.goid for goroutine in sure),
+            frozenset(goroutine.wait for goroutine in sure),
+            second.objects,
+            second.used,
+        )
 
     # What was asked about.
 
@@ -150,7 +183,7 @@ class ReferenceReader:
         )
 
     def freed_addresses(self, root: str) -> npt.NDArray[np.uint64]:
-        """The addresses of what would be freed if all words of a root were nil; for tests."""
+        """The addresses of what would be freed if all words of a root were nil."""
         numbers = [n for n, known in enumerate(self.scan.roots) if known.name == root]
         words = np.flatnonzero(np.isin(self.scan.words.roots, numbers))
         return self._slots.addresses(np.flatnonzero(self._cuts().freed_without_words(words)))
@@ -161,17 +194,7 @@ class ReferenceReader:
 
     def _cuts(self) -> Cuts:
         if self._made_cuts is None:
-            words = self._search.root_words(self.scan.words, self.scan.root_types)
-            roots = np.where(words, self.scan.words.slots, -1).astype(np.int64)
-            extra = np.concatenate([self.scan.scheduler, self.scan.kept_by_finalizers])
-            # A word that is no reference stands for a slot that roots keep anyway.
-            roots[roots < 0] = extra[0] if len(extra) else 0
-            self._made_cuts = Cuts(
-                self._graph,
-                self._search.are_references(),
-                np.concatenate([roots, extra]),
-                self._search.node >= 0,
-            )
+            self._made_cuts = _cuts_of(self.scan)
         return self._made_cuts
 
     def _names(self, node: int) -> tuple[str, ...]:
@@ -250,3 +273,17 @@ class ReferenceReader:
 
 def _shown(label: str, type_name: str) -> str:
     return f"{label} ({type_name})" if type_name else label
+
+
+def _cuts_of(scan: Scan) -> Cuts:
+    words = scan.search.root_words(scan.words, scan.root_types)
+    roots = np.where(words, scan.words.slots, -1).astype(np.int64)
+    extra = np.concatenate([scan.scheduler, scan.kept_by_finalizers])
+    # A word that is no reference stands for a slot that roots keep anyway.
+    roots[roots < 0] = extra[0] if len(extra) else 0
+    return Cuts(
+        scan.graph,
+        scan.search.are_references(),
+        np.concatenate([roots, extra]),
+        scan.search.node >= 0,
+    )

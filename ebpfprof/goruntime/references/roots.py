@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -28,11 +28,16 @@ if TYPE_CHECKING:
 _WORD_BYTES: Final = 8
 # runtime/symtab.go, moduledata, Go 1.19 to 1.27: data, edata, bss, ebss.
 _DATA_AT: Final = 208
+_ADDRESS_END: Final = 1 << 63
 _MAX_DATA_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 8 << 20
 _MAX_STACK_BYTES: Final = 1 << 30  # runtime.maxstacksize
 _MAX_STACKS_BYTES: Final = 4 << 30
 _KEEPING: Final = ("Finalizer", "Cleanup")
+_OWN_NOTHING: Final = frozenset(
+    f"runtime.{name}" for name in ("gcBgMarkWorker", "bgsweep", "bgscavenge", "forcegchelper")
+)
+"""Goroutines of the collector: their stacks have what they last marked or swept."""
 _MAX_PROCESSORS: Final = 4096
 
 
@@ -62,7 +67,8 @@ class Root:
 class RootWords:
     """Words of roots that lead to slots: the root's index, the slot, and where the word is.
 
-    `offsets` are those in the variable (bytes), `places` runtime addresses.
+    `offsets` are those in the variable (bytes), `places` runtime addresses. `goroutines` has the
+    address of the runtime.g whose stack has the word, 0 for other words.
     """
 
     roots: npt.NDArray[np.int64]
@@ -70,6 +76,7 @@ class RootWords:
     offsets: npt.NDArray[np.int64]
     is_first: npt.NDArray[np.bool_]
     places: Words
+    goroutines: Words
 
 
 class RootReader:
@@ -79,7 +86,10 @@ class RootReader:
         self._go, self._memory, self._slots = go, go.target.memory, slots
         self._bias = go.load_bias
         self.roots: list[Root] = []
-        self._words: list[tuple[int, npt.NDArray[Any], Words, npt.NDArray[np.int64]]] = []
+        self._words: list[tuple[int, Words, Words, npt.NDArray[np.int64], Words]] = []
+        self.goroutines: list[Goroutine] = []
+        self.beyond = 0
+        """How many goroutines there are beyond the limit of what is read."""
         self.unread_stacks = 0
         """How many goroutines moved at each attempt, or have too large a stack."""
 
@@ -122,22 +132,30 @@ class RootReader:
         whole: npt.NDArray[np.int64] = np.unique(slots[is_whole]).astype(np.int64)
         return whole
 
-    def _add(self, root: Root, words: Words, places: Words, offsets: npt.NDArray[np.int64]) -> None:
-        self._words.append((len(self.roots), words, places, offsets))
+    def _add(
+        self,
+        root: Root,
+        words: Words,
+        places: Words,
+        offsets: npt.NDArray[np.int64],
+        goroutines: Words | None = None,
+    ) -> None:
+        owners = np.zeros(len(words), np.uint64) if goroutines is None else goroutines
+        self._words.append((len(self.roots), words, places, offsets, owners))
         self.roots.append(root)
 
     def _joined(self) -> RootWords:
         if not self._words:
             none = np.zeros(0, np.int64)
-            return RootWords(
-                none, none.astype(np.int32), none, none.astype(np.bool_), none.astype(np.uint64)
-            )
+            words = none.astype(np.uint64)
+            return RootWords(none, none.astype(np.int32), none, none.astype(np.bool_), words, words)
         roots = np.concatenate(
-            [np.full(len(words), number, np.int64) for number, words, _, _ in self._words]
+            [np.full(len(words), number, np.int64) for number, words, _, _, _ in self._words]
         )
         slots, is_first = self._slots.find(np.concatenate([row[1] for row in self._words]))
         places = np.concatenate([row[2] for row in self._words])
         offsets = np.concatenate([row[3] for row in self._words])
+        owners = np.concatenate([row[4] for row in self._words])
         is_there = slots >= 0
         # What a stack had earlier may lead to slots that were freed since.
         on_stack = np.array([bool(root.goroutines) for root in self.roots], np.bool_)[roots]
@@ -149,6 +167,7 @@ class RootReader:
             offsets[is_there],
             is_first[is_there],
             places[is_there],
+            owners[is_there],
         )
 
     def _variables(self) -> None:
@@ -172,17 +191,16 @@ class RootReader:
     def _named(self, words: Words, places: Words) -> None:
         """Add words of the program's data, by the variables that have them."""
         symbols = Symbols(self._go.binary.elf)
-        by_variable: dict[tuple[str, int], list[int]] = {}
-        name, start, end = "", 0, -1
-        for index, place in enumerate(places.tolist()):
-            address = place - self._bias
-            if not start <= address < end:
-                name, start, end = self._variable(symbols, address)
-            by_variable.setdefault((name, start), []).append(index)
-        for (name, start), indices in by_variable.items():
+        first = 0
+        while first < len(places):
+            name, start, end = self._variable(symbols, int(places[first]) - self._bias)
+            limit = np.uint64(min(end + self._bias, _ADDRESS_END))
+            last = max(first + 1, int(np.searchsorted(places, limit)))
+            part = slice(first, last)
             kind = RootKind.RUNTIME if _is_of_runtime(name) else RootKind.VARIABLE
-            offsets = places[indices].astype(np.int64) - (start + self._bias)
-            self._add(Root(kind, name, start), words[indices], places[indices], offsets)
+            offsets = places[part].astype(np.int64) - (start + self._bias)
+            self._add(Root(kind, name, start), words[part], places[part], offsets)
+            first = last
 
     def _variable(self, symbols: Symbols, address: int) -> tuple[str, int, int]:
         """The name of the variable that has an address as linked, and where it begins and ends."""
@@ -208,14 +226,17 @@ class RootReader:
         scanner = GoroutineScanner(self._go, has_labels=False)
         goroutines = scanner.scan()
         frames = StackFrames(self._go)
-        self.unread_stacks = goroutines.moved
+        self.unread_stacks, self.beyond = goroutines.moved, goroutines.beyond
+        self.goroutines = goroutines.goroutines
         by_root: dict[tuple[str, str], list[Goroutine]] = {}
         for goroutine in goroutines.goroutines:
             name = self._function(frames, goroutine)
+            if name in _OWN_NOTHING:
+                continue
             by_root.setdefault((goroutine.state, name), []).append(goroutine)
         left = _MAX_STACKS_BYTES
         for (state, name), members in by_root.items():
-            words, places = [], []
+            words, places, owners = [], [], []
             for goroutine in members:
                 got = self._stack(goroutine, left)
                 if got is None:
@@ -223,6 +244,7 @@ class RootReader:
                     continue
                 words.append(got[0])
                 places.append(got[1])
+                owners.append(np.full(len(got[0]), goroutine.address, np.uint64))
                 left -= goroutine.words.hi - int(got[2])
             if words:
                 root = Root(
@@ -231,7 +253,13 @@ class RootReader:
                     goroutines=tuple(goroutine.goid for goroutine in members),
                 )
                 joined = np.concatenate(places)
-                self._add(root, np.concatenate(words), joined, np.zeros(len(joined), np.int64))
+                self._add(
+                    root,
+                    np.concatenate(words),
+                    joined,
+                    np.zeros(len(joined), np.int64),
+                    np.concatenate(owners),
+                )
 
     def _function(self, frames: StackFrames, goroutine: Goroutine) -> str:
         """The function that it began with; of the first one, main.main."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ebpfprof.goruntime.goroutines.table import GoroutineTable
 from ebpfprof.goruntime.heap.program_types import program_types
 from ebpfprof.goruntime.references.graph import Graph
 from ebpfprof.goruntime.references.object_types import UNKNOWN, ObjectTypes, Shapes
@@ -32,6 +33,9 @@ class Scan:
         """
         self._go = go
         memory, layout, bias = go.target.memory, go.binary.layout, go.load_bias
+        heads = GoroutineTable(memory, go.binary, bias).read()
+        self.waits_before = dict(zip(heads.addresses.tolist(), heads.waits.tolist(), strict=True))
+        """What each goroutine did before the heap was read, as Goroutine.wait."""
         spans = all_spans(memory, layout, memory_globals(go.binary).heap + bias)
         self.slots = Slots(spans.rows)
         low, high = go.binary.types
@@ -45,6 +49,17 @@ class Scan:
         self.words = reader.read()
         self.roots = reader.roots
         self.unread_stacks = reader.unread_stacks
+        self.goroutines = reader.goroutines
+        self.is_whole = not (
+            self.slots.left_out
+            or self.graph.unread
+            or spans.corrupt
+            or spans.beyond
+            or reader.unread_stacks
+            or reader.beyond
+            or go.plugins
+        )
+        """Whether all roots and references were read: variables of plugins are not."""
         self._names: dict[int, str] = {}
         self.search = Search(self.graph, self.types, memory, self._function_name)
         self.scheduler = np.concatenate(list(reader.scheduler.values()))

@@ -7,17 +7,17 @@ done one by one.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.references.object_types import PARTS, UNKNOWN, Ask, Form, Step
+from ebpfprof.goruntime.references.object_types import PARTS, UNKNOWN, Ask, Form, ReferenceStep
 from ebpfprof.goruntime.references.path_tree import PathTree
 from ebpfprof.process.memory import UnreadableMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 THIN: Final = 96
 """A level of fewer objects is done one by one."""
 _MANY_EDGES: Final = 8 * THIN
-_BLOCK: Final = 1 << 22
+_BLOCK: Final = 1 << 19
+_LOW: Final = (1 << 20) - 1
 _MAX_KNOWN: Final = 1 << 18
 _END: Final = 1 << 47  # of addresses of a process
 _WORD: Final = np.dtype("<u8")
@@ -83,7 +84,7 @@ class Search:
             node,
             kind,
             words.offsets[chosen],
-            words.places[chosen],
+            lambda kept: words.places[chosen[kept]],
             words.is_first[chosen],
         )
         self.follow(level)
@@ -103,7 +104,7 @@ class Search:
             np.full(count, node, np.int64),
             np.zeros(count, np.int64),
             np.zeros(count, np.int64),
-            np.zeros(count, np.uint64),
+            lambda kept: np.zeros(len(kept), np.uint64),
             np.ones(count, np.bool_),
         )
         self.follow(level)
@@ -139,21 +140,32 @@ class Search:
 
     def wide(self, level: Numbers) -> Numbers:
         """Reach what the objects of a level refer to; returns these, the next level."""
-        which, edges = self._graph.edges_of(level)
-        targets = self._graph.targets[edges]
-        is_new = self.node[targets] == _UNREACHED
-        which, edges, targets = which[is_new], edges[is_new], targets[is_new]
-        sources = level[which]
-        offsets = self._graph.offsets(edges)
-        return self._reach(
-            targets.astype(np.int64),
-            edges,
-            self.node[sources].astype(np.int64),
-            self.type[sources].astype(np.int64),
-            offsets - self._graph.header_bytes(sources),
-            self._slots.addresses(sources) + offsets.astype(np.uint64),
-            self._graph.are_first(edges),
-        )
+        new = []
+        first = self._graph.first
+        begin, end = first[level].astype(np.int64), first[level.astype(np.int64) + 1]
+        for sources, edges in _blocks(level, begin, end - begin):
+            targets = self._graph.targets[edges]
+            rows = np.flatnonzero(self.node[targets] == _UNREACHED)
+            sources, edges = sources[rows], edges[rows]
+            offsets = self._graph.offsets(edges)
+            new.append(
+                self._reach(
+                    targets[rows].astype(np.int64),
+                    edges,
+                    self.node[sources].astype(np.int64),
+                    self.type[sources].astype(np.int64),
+                    offsets - self._graph.header_bytes(sources),
+                    partial(self._places, sources, offsets),
+                    self._graph.are_first(edges),
+                )
+            )
+        return np.concatenate(new) if new else np.zeros(0, np.int64)
+
+    def _places(self, sources: Numbers, offsets: Numbers, kept: Numbers) -> npt.NDArray[np.uint64]:
+        """The addresses of some references, by who has them and where."""
+        starts = self._slots.addresses(sources[kept])
+        places: npt.NDArray[np.uint64] = starts + offsets[kept].astype(np.uint64)
+        return places
 
     def _reach(
         self,
@@ -162,43 +174,67 @@ class Search:
         nodes: Numbers,
         types: Numbers,
         offsets: Numbers,
-        places: npt.NDArray[np.uint64],
+        places: Callable[[Numbers], npt.NDArray[np.uint64]],
         is_first: npt.NDArray[np.bool_],
     ) -> Numbers:
         """Give each target that is not yet reached to the first reference that leads to it.
 
         Returns these targets. `types` are those of the objects that have the references, `nodes`
-        their places in the tree.
+        their places in the tree; `places` returns the addresses of some of the references.
         """
-        steps, which = self._steps(types, self._relative(types, offsets))
-        are_references = np.array([step.is_reference for step in steps], np.bool_)[which]
-        chosen = np.flatnonzero((self.node[targets] == _UNREACHED) & are_references)
-        # Of several references to one target, the first one is written last.
-        reverse = chosen[::-1]
-        self.edge[targets[reverse]] = edges[reverse]
-        chosen = chosen[self.edge[targets[chosen]] == edges[chosen]]
+        offsets = self._relative(types, offsets)
+        reached = []
+        left = np.arange(len(targets))
+        while len(left):
+            left = left[self.node[targets[left]] == _UNREACHED]
+            # Of several references to one target, the first one is written last.
+            reverse = left[::-1]
+            self.edge[targets[reverse]] = edges[reverse]
+            chosen = left[self.edge[targets[left]] == edges[left]]
+            steps, which = self._steps(types[chosen], offsets[chosen])
+            are_pointers = np.array([step.is_reference for step in steps], np.bool_)
+            if are_pointers.all():
+                self._take(targets, nodes, places, is_first, chosen, steps, which)
+                reached.append(targets[chosen])
+                break
+            is_pointer = are_pointers[which]
+            kept = chosen[is_pointer]
+            self._take(targets, nodes, places, is_first, kept, steps, which[is_pointer])
+            reached.append(targets[kept])
+            left = np.setdiff1d(left, chosen, assume_unique=True)
+        return np.concatenate(reached) if reached else np.zeros(0, np.int64)
+
+    def _take(
+        self,
+        targets: Numbers,
+        nodes: Numbers,
+        places: Callable[[Numbers], npt.NDArray[np.uint64]],
+        is_first: npt.NDArray[np.bool_],
+        chosen: Numbers,
+        steps: list[ReferenceStep],
+        which: Numbers,
+    ) -> None:
+        """Give the chosen targets their types and places in the tree, by the steps to them."""
         if not len(chosen):
-            return np.zeros(0, np.int64)
-        targets, nodes, which = targets[chosen], nodes[chosen], which[chosen]
-        places, is_first = places[chosen], is_first[chosen]
-        sizes = self._slots.bytes_of(targets)
+            return
+        targets = targets[chosen]
         kinds = np.array([step.type for step in steps], np.int64)[which]
-        asks = np.array([step.ask for step in steps], np.int64)[which]
+        asks = np.array([step.ask for step in steps], np.int64)
         for ask in np.unique(asks).tolist():
             if ask != Ask.NOTHING:
-                rows = np.flatnonzero(asks == ask)
-                kinds[rows] = self._asked(Ask(ask), kinds[rows], places[rows], targets[rows])
-        kinds = self._fitted(kinds, sizes, is_first, targets)
+                rows = np.flatnonzero(asks[which] == ask)
+                kinds[rows] = self._asked(
+                    Ask(ask), kinds[rows], places(chosen[rows]), targets[rows]
+                )
+        kinds = self._fitted(kinds, is_first[chosen], targets)
         self.type[targets] = kinds
         # What differs of node, step and type: few.
-        keys = np.stack([nodes, which, kinds], axis=1)
-        rows_of, inverse = _unique(keys)
+        keys, inverse = different((nodes[chosen] << 40) | (which << 20) | kinds)
         below = [
-            self.tree.below(node, steps[step]._replace(type=kind))
-            for node, step, kind in rows_of.tolist()
+            self.tree.below(key >> 40, steps[key >> 20 & _LOW]._replace(type=key & _LOW))
+            for key in keys.tolist()
         ]
         self.node[targets] = np.array(below, np.int32)[inverse]
-        return targets
 
     def _relative(self, types: Numbers, offsets: Numbers) -> Numbers:
         """The offsets in one of the equal parts that the objects consist of."""
@@ -207,11 +243,11 @@ class Search:
         periods = np.array(self._periods, np.int64)[types]
         return np.where(periods > 0, offsets % np.maximum(periods, 1), offsets)
 
-    def _steps(self, types: Numbers, offsets: Numbers) -> tuple[list[Step], Numbers]:
+    def _steps(self, types: Numbers, offsets: Numbers) -> tuple[list[ReferenceStep], Numbers]:
         """The references of objects of these types at these offsets: the different ones."""
         # Of unknown objects, it does not matter where.
-        offsets = np.where(types == UNKNOWN, 0, offsets)
-        keys, which = np.unique((types << _SHIFT) | offsets, return_inverse=True)
+        offsets = np.where(types == UNKNOWN, 0, np.minimum(offsets, (1 << _SHIFT) - 1))
+        keys, which = different((types << _SHIFT) | offsets)
         steps = [
             self._types.step(key >> _SHIFT, key & ((1 << _SHIFT) - 1)) for key in keys.tolist()
         ]
@@ -264,13 +300,22 @@ class Search:
             np.int64,
         )[which]
 
-    def _fitted(
-        self, kinds: Numbers, sizes: Numbers, is_first: npt.NDArray[np.bool_], targets: Numbers
-    ) -> Numbers:
-        """The types, if objects of that size can have them; those that the heap records if any."""
-        keys = np.stack([kinds, sizes, is_first, self._graph.type_numbers[targets]], axis=1)
-        unique, inverse = _unique(keys)
-        fitted = [self.fitted(*row) for row in unique.tolist()]
+    def _fitted(self, kinds: Numbers, is_first: npt.NDArray[np.bool_], targets: Numbers) -> Numbers:
+        """The types, if such objects can have them; those that the heap records if any."""
+        sizes = np.minimum(self._slots.size_number[self._slots.span[targets]], _LOW)
+        headers = self._graph.type_numbers[targets].astype(np.int64)
+        keys, inverse = different(
+            (kinds << 43) | (headers << 22) | (sizes.astype(np.int64) << 1) | is_first
+        )
+        fitted = [
+            self.fitted(
+                key >> 43,
+                int(self._slots.different_sizes[key >> 1 & _LOW]),
+                key & 1,
+                key >> 22 & _LOW,
+            )
+            for key in keys.tolist()
+        ]
         fitting: Numbers = np.array(fitted, np.int64)[inverse]
         return fitting
 
@@ -306,73 +351,85 @@ class ThinLevels:
         self._first, self._targets = graph.first.data, graph.targets.data
         self._headers = graph.type_numbers.data
         self._node, self._edge, self._type = search.node.data, search.edge.data, search.type.data
-        self._spans = graph.slots.first.tolist()
+        self._offsets = graph.offset_view
+        self._span = graph.slots.span.data
+        self._firsts = graph.slots.first.tolist()
         self._sizes = graph.slots.sizes.tolist()
         self._starts = graph.slots.starts.tolist()
         self._known: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._answers: dict[tuple[int, ...], tuple[int, int]] = {}
         self._words: dict[int, int] = {}
 
     def follow(self, level: Numbers) -> Numbers:
         """Reach what a thin level leads to, and so on, until a level has many objects."""
         first, targets, node = self._first, self._targets, self._node
+        kinds, headers, spans = self._type, self._headers, self._span
+        offsets, sizes, known = self._offsets, self._sizes, self._known
         new: list[int] = level.tolist()
         while new and len(new) < THIN:
-            edges = [
-                (slot, edge)
-                for slot in new
-                for edge in range(first[slot], first[slot + 1])
-                if node[targets[edge]] == _UNREACHED
-            ]
-            if len(edges) > _MANY_EDGES:
+            if sum([first[slot + 1] - first[slot] for slot in new]) > _MANY_EDGES:
                 return self._search.wide(np.array(new, np.int64))
-            new = [
-                targets[edge]
-                for source, edge in edges
-                if node[targets[edge]] == _UNREACHED and self._reach(source, edge)
-            ]
+            old, new = new, []
+            for source in old:
+                for edge in range(first[source], first[source + 1]):
+                    target = targets[edge]
+                    if node[target] != _UNREACHED:
+                        continue
+                    key = (
+                        node[source],
+                        kinds[source],
+                        offsets[edge],
+                        spans[source] if headers[source] else 0,
+                        sizes[spans[target]],
+                        headers[target],
+                    )
+                    answer = known.get(key)
+                    if answer is None:
+                        answer = self._answer(key, source, edge, target)
+                        if answer is None:
+                            continue
+                    kinds[target], node[target] = answer
+                    self._edge[target] = edge
+                    new.append(target)
         return np.array(new, np.int64)
 
-    def _reach(self, source: int, edge: int) -> bool:
-        target = self._targets[edge]
-        offset, is_first, kind = *self._graph.one(edge), self._type[source]
-        span = bisect_right(self._spans, target) - 1
-        size = self._sizes[span]
-        if kind == UNKNOWN:
-            relative = 0
-        else:
-            relative = offset - self._graph.header_of(self._source_size(source))
+    def _answer(
+        self, key: tuple[int, ...], source: int, edge: int, target: int
+    ) -> tuple[int, int] | None:
+        """The type of a target, and its place in the tree; None if a number is no reference."""
+        offset, is_first = self._graph.one(edge)
+        kind = self._type[source]
+        size = self._sizes[self._span[target]]
+        relative = 0
+        if kind != UNKNOWN:
+            relative = offset - self._graph.header_of(self._sizes[self._span[source]])
             if period := self._types.period(kind):
                 relative %= period
         step = self._types.step(kind, relative)
         if not step.is_reference:
-            return False
+            return None
         to = step.type
         if step.ask is not Ask.NOTHING:
-            place = self._address(source) + offset
-            to = self._asked(step, place, self._starts[span] + (target - self._spans[span]) * size)
-        header = self._headers[target]
-        key = self._node[source], kind, relative, to, size, is_first, header
-        known = self._known.get(key)
-        if known is None:
-            to = self._search.fitted(to, size, is_first, header)
+            to = self._asked(step, self._address(source) + offset, self._address(target))
+        asked = (*key, to)
+        answer = self._answers.get(asked)
+        if answer is None:
+            to = self._search.fitted(to, size, is_first, self._headers[target])
             below = self._search.tree.below(self._node[source], step._replace(type=to))
-            known = self._known[key] = to, below
-            if len(self._known) > _MAX_KNOWN:
+            if len(self._answers) > _MAX_KNOWN:
+                self._answers.clear()
                 self._known.clear()
-        self._type[target], self._node[target] = known
-        self._edge[target] = edge
-        return True
-
-    def _source_size(self, slot: int) -> int:
-        size: int = self._sizes[bisect_right(self._spans, slot) - 1]
-        return size
+            answer = self._answers[asked] = to, below
+        if step.ask is Ask.NOTHING:
+            self._known[key] = answer
+        return answer
 
     def _address(self, slot: int) -> int:
-        span = bisect_right(self._spans, slot) - 1
-        address: int = self._starts[span] + (slot - self._spans[span]) * self._sizes[span]
+        span = self._span[slot]
+        address: int = self._starts[span] + (slot - self._firsts[span]) * self._sizes[span]
         return address
 
-    def _asked(self, step: Step, place: int, target: int) -> int:
+    def _asked(self, step: ReferenceStep, place: int, target: int) -> int:
         match step.ask:
             case Ask.TABLES_BEHIND:
                 is_only = not self._word(place + _WORD_BYTES)
@@ -397,12 +454,29 @@ class ThinLevels:
             return 0
 
 
-def _unique(keys: Numbers) -> tuple[Numbers, Numbers]:
-    """The different rows, and the index of each row among them; faster than np.unique by rows."""
-    code = np.zeros(len(keys), np.int64)
-    for column in range(keys.shape[1]):
-        values, which = np.unique(keys[:, column], return_inverse=True)
-        code = code * len(values) + which
-        _, code = np.unique(code, return_inverse=True)
-    _, index = np.unique(code, return_index=True)
-    return keys[index], code
+def different(keys: Numbers) -> tuple[Numbers, Numbers]:
+    """The different keys, in order, and the index of each among them; fast if there are few."""
+    if len(keys) and (keys == keys[0]).all():
+        return keys[:1], np.zeros(len(keys), np.int64)
+    unique = np.unique(keys)
+    return unique, np.searchsorted(unique, keys).astype(np.int64)
+
+
+def _blocks(level: Numbers, begin: Numbers, counts: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
+    """The references of a level's objects, in parts of limited size: who has each, and which."""
+    ends = np.cumsum(counts)
+    first = 0
+    while first < len(level):
+        done = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, done + _BLOCK, side="right")))
+        if last == first + 1:  # one object may have many
+            for low in range(0, int(counts[first]), _BLOCK):
+                high = min(low + _BLOCK, int(counts[first]))
+                edges = np.arange(low, high) + begin[first]
+                yield np.full(len(edges), level[first]), edges
+        else:
+            part = slice(first, last)
+            sources = np.repeat(level[part], counts[part])
+            starts = np.repeat(begin[part] - (ends[part] - counts[part] - done), counts[part])
+            yield sources, np.arange(len(sources)) + starts
+        first = last

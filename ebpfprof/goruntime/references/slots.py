@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 MAX_SLOTS: Final = 1 << 25
 """More slots are not numbered; a slot takes about 24 bytes of our memory."""
 _MAX_ARENAS: Final = 1 << 9  # of 64 MiB: 32 GiB, 16 MiB of our memory
-_MAX_ARENA_RANGE: Final = 1 << 22  # between the first and the last one
 _ARENA_SHIFT: Final = np.uint64(26)
 _PAGE_SHIFT: Final = np.uint64(13)
 _PAGES: Final = 1 << 13  # of an arena
@@ -52,7 +51,12 @@ class Slots:
         self.count = int(self.first[-1])
         is_small = self.counts > 1
         magic = ((1 << 32) + self.sizes - np.uint64(1)) // np.maximum(self.sizes, np.uint64(1))
-        self._magic = np.where(is_small, magic, np.uint64(0))
+        self.magic = np.where(is_small, magic, np.uint64(0))
+        self.span: Numbers = np.repeat(np.arange(len(rows), dtype=np.int32), self.counts)
+        """The index of each slot's span."""
+        self.different_sizes, numbers = np.unique(self.sizes, return_inverse=True)
+        self.size_number: Numbers = numbers.astype(np.int32)
+        """Of each span: the index of its slots' size among the different ones."""
         self._make_table(sizes)
 
     def _make_table(self, sizes: npt.NDArray[np.int64]) -> None:
@@ -89,7 +93,7 @@ class Slots:
         span = self._spans[self._arenas[pages >> 13] + (pages & (_PAGES - 1))]
         known = np.maximum(span, 0)
         offset = words - self.starts[known]
-        number = (offset * self._magic[known]) >> np.uint64(32)
+        number = (offset * self.magic[known]) >> np.uint64(32)
         is_there = (span >= 0) & (number < self.counts[known].astype(np.uint64))
         is_first = number * self.sizes[known] == offset
         slots = (self.first[known] + number.astype(np.int64)).astype(np.int32)
@@ -105,7 +109,8 @@ class Slots:
 
     def spans_of(self, slots: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
         """The index of each slot's span."""
-        return np.searchsorted(self.first, slots, side="right").astype(np.int64) - 1
+        spans: npt.NDArray[np.int64] = self.span[slots].astype(np.int64)
+        return spans
 
     def addresses(self, slots: npt.NDArray[np.integer[Any]]) -> Words:
         """The address of each slot."""
@@ -161,8 +166,7 @@ def _in_order(
     starts = rows["start"].astype(np.int64)
     # The furthest end of all spans before: a span that begins earlier overlaps one of them.
     ends = np.concatenate([[0], np.maximum.accumulate(starts + sizes)[:-1]])
-    first = int(starts[0]) >> int(_ARENA_SHIFT)
-    is_kept = (starts >= ends) & (starts >> np.int64(_ARENA_SHIFT) < first + _MAX_ARENA_RANGE)
+    is_kept = starts >= ends
     rows, sizes, starts = rows[is_kept], sizes[is_kept], starts[is_kept]
     is_kept = (np.cumsum(sizes) <= _MAX_ARENAS << int(_ARENA_SHIFT)) & (
         np.cumsum(_counts(rows, sizes)) <= MAX_SLOTS

@@ -308,14 +308,14 @@ class IdleLoops:
         group.trips += 1
         is_rare = begin - group.last_trip >= _RARE
         group.last_trip = begin
-        found = group.long_followers if is_rare else group.followers
+        followers = group.long_followers if is_rare else group.followers
         ended = self._long_left if is_rare else self._left
-        found.update(
+        followers.update(
             other
             for other, (sample, of) in ended.items()
             if sample >= begin and of != slot and other != state
         )
-        if len(found) > _MAX_STATES:
+        if len(followers) > _MAX_STATES:
             group.is_crowd = True
 
     def _inspect(self, now_ns: int, addresses: npt.NDArray[np.uint64]) -> None:
@@ -329,10 +329,10 @@ class IdleLoops:
         ]
         slots = slots[:_MAX_INSPECTED]
         places = addresses[np.array(slots, np.int64)].tolist()
-        found = self._causes.read(places)
+        causes = self._causes.read(places)
         pending, self._pending = self._pending, {}
         for slot, place in zip(slots, places, strict=True):
-            cause = found.get(place)
+            cause = causes.get(place)
             if cause is None or cause.wait != int(self._judge.waits[slot]):
                 continue
             group = self._sets[self._at[slot][0]]

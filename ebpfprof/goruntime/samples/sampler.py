@@ -121,8 +121,11 @@ class GoroutineSampler:
         with self._lock:
             if self.beyond:
                 return {}
-            found = self._watch.behaviours()
-            return {state: (each, self._watch.goids(state)) for state, each in found.items()}
+            behaviours = self._watch.behaviours()
+            return {
+                state: (behaviour, self._watch.goids(state))
+                for state, behaviour in behaviours.items()
+            }
 
     def park_at(self, pcs: tuple[int, ...]) -> int | None:
         """Where in a stack an operation begins that Go's block profiler hooks; None without one.
@@ -140,7 +143,7 @@ class GoroutineSampler:
         """
         with self._lock:
             standing = self._judge.standing(threshold)
-            found = {
+            by_address = {
                 address: (wait >> SEQUENCE_SHIFT, since_ns)
                 for address, wait, since_ns in zip(
                     self._addresses[standing.slots].tolist(),
@@ -150,10 +153,10 @@ class GoroutineSampler:
                 )
             }
         return {
-            goroutine.address: found[goroutine.address][1]
+            goroutine.address: by_address[goroutine.address][1]
             for goroutine in parked
-            if goroutine.address in found
-            and found[goroutine.address][0] == goroutine.goid << 8 | goroutine.sequence
+            if goroutine.address in by_address
+            and by_address[goroutine.address][0] == goroutine.goid << 8 | goroutine.sequence
         }
 
     def standing_states(self, threshold: Threshold) -> dict[GoroutineState, tuple[int, int, int]]:
@@ -245,8 +248,8 @@ class GoroutineSampler:
         is_left[slots] = heads.waits[slots] != 0
         rows = np.flatnonzero(is_left[self._movers])
         if len(rows):
-            rows, found = self.states.of_movers(movers, rows)
-            states[self._movers[rows]] = found
+            rows, numbers = self.states.of_movers(movers, rows)
+            states[self._movers[rows]] = numbers
             is_left[self._movers[rows]] = False
         left = np.flatnonzero(is_left)
         if len(left):

@@ -216,14 +216,16 @@ class SharedSampler(Closing):
         self.sampler.pause()
 
     def _idle_now(self) -> IdleStates:
-        found = self.sampler.idle()
-        standing = self.sampler.standing_states(LOCKED_OUT) if found else {}
+        idle = self.sampler.idle()
+        standing = self.sampler.standing_states(LOCKED_OUT) if idle else {}
         if not any(state.word in LOCK_WORDS for state in standing):
-            return {state: each for state, (each, _) in found.items()}
+            return {state: behaviour for state, (behaviour, _) in idle.items()}
         holders = self._holders
         if holders is None:  # then each may be one
             return {}
-        return {state: each for state, (each, goids) in found.items() if not goids & holders}
+        return {
+            state: behaviour for state, (behaviour, goids) in idle.items() if not goids & holders
+        }
 
     def _read_holders(self) -> None:
         """Read which goroutines may hold a lock, if others wait for one long, and that is due."""

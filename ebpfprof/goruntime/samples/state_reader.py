@@ -65,11 +65,11 @@ class BelievedStacks:
         is_new = len(walk.pcs) == 1 and wait & 0xFF == RUNNABLE  # it has not begun to run
         if stack.is_there and walk.is_whole and (is_new or walk.pcs in self._whole):
             return self._shared(walk.pcs)
-        found = self._alike.get(alike, ())
-        if not found and stack.is_exact and wait_then >> 8 & 0xFF == alike.reason:
-            found = walk.pcs
-        self.unknown += not found
-        return found
+        known = self._alike.get(alike, ())
+        if not known and stack.is_exact and wait_then >> 8 & 0xFF == alike.reason:
+            known = walk.pcs
+        self.unknown += not known
+        return known
 
     def keep(self, alike: Alike, pcs: tuple[int, ...]) -> None:
         """Note the stack of a goroutine, for others like it whose stack can't be read."""
@@ -205,15 +205,15 @@ class StateReader:
                     states[at] = self._own(here, at, known.pcs, known.sema_at)
         left = np.flatnonzero([stack is None for stack in seen])
         walked = reader.walked(read, rows[left], is_exact[left], learns=are_many(rows))
-        for at, found in zip(left.tolist(), walked, strict=True):
+        for at, copied in zip(left.tolist(), walked, strict=True):
             wait = here.wait(at)
             if wait & 0xFF == RUNNING:
                 pcs: tuple[int, ...] = ()
-            elif found.walk.pcs or is_last:
-                pcs = self._believed.of(here.alike(at), wait, int(read.waits[rows[at]]), found)
+            elif copied.walk.pcs or is_last:
+                pcs = self._believed.of(here.alike(at), wait, int(read.waits[rows[at]]), copied)
             else:
                 continue
-            states[at] = self._own(here, at, pcs, found.sema_at)
+            states[at] = self._own(here, at, pcs, copied.sema_at)
         return np.array(states, np.int64)
 
     def _has_own(self, here: _Rows, at: int, stack: SeenStack) -> bool:

@@ -77,5 +77,5 @@ def _words_of_program(
     if not numbers or not goroutine.words.bp:
         return np.zeros(0, np.uint64)
     stack = StackWords(memory, goroutine, lambda _: None)
-    found = np.array([word for number in numbers for word in stack.of_frame(number)], np.uint64)
-    return distinct(found)
+    words = np.array([word for number in numbers for word in stack.of_frame(number)], np.uint64)
+    return distinct(words)

@@ -44,8 +44,8 @@ class Databases:
         offsets = self._layout()
         channels = [one.address for one in opener.channels if one.capacity == _OPENER_CAPACITY]
         if offsets and channels:
-            found = self._objects.with_words(opener, {offsets["openerCh"]: channels})
-            self._known |= dict.fromkeys([one for one in found if self._pool(one)][:1])
+            pools = self._objects.with_words(opener, {offsets["openerCh"]: channels})
+            self._known |= dict.fromkeys([one for one in pools if self._pool(one)][:1])
 
     def read(self) -> tuple[SqlPool, ...]:
         """What they count now; those that make no sense are left out."""

@@ -125,13 +125,13 @@ class GoroutineDumper:
         """
         if has_waits and self._waits is None:
             self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
-        found = self._last = self._scanner.scan()
-        moving = self._waits.read_moving(found) if has_waits and self._waits else None
-        self._look_up(found)
-        waits = self._waits.read(found, moving) if moving and self._waits else {}
-        stood_ns, waited_ns = _stood(found, since_ns or {}), _stood(found, seen_ns or {})
-        made = self._made(found, waits, stood_ns, 0, 1, waited_ns)
-        return self._confirmed(made, found, moving) if moving else made
+        scan = self._last = self._scanner.scan()
+        moving = self._waits.read_moving(scan) if has_waits and self._waits else None
+        self._look_up(scan)
+        waits = self._waits.read(scan, moving) if moving and self._waits else {}
+        stood_ns, waited_ns = _stood(scan, since_ns or {}), _stood(scan, seen_ns or {})
+        made = self._made(scan, waits, stood_ns, 0, 1, waited_ns)
+        return self._confirmed(made, scan, moving) if moving else made
 
     def find_pools(self, pools: PoolReader) -> None:
         """Find the pools of the goroutines of the last dump_once(). Raises what that raises."""
@@ -186,15 +186,15 @@ class GoroutineDumper:
         for_network = {pc for goid, pc in now.items() if shown[goid].state == IO_WAIT}
         ended = Counter(pc for goid, pc in born[0].items() if goid not in now)
         examples = {pc: shown[goid] for goid, pc in now.items()}
-        found = []
+        growing = []
         for pc, number in counts[-1].items():
             before, grown = counts[0][pc], number - counts[0][pc]
             created = examples[pc].created_by
             is_steady = before < counts[1][pc] < number and ended[pc] <= _LEAST_SHARE * grown
             is_much = grown >= max(_LEAST_GROWN, _LEAST_SHARE * before)
             if created and is_steady and is_much and pc not in for_network:
-                found.append(GrowingSite(created, before, number, ended[pc], examples[pc]))
-        return tuple(sorted(found, key=lambda site: site.before - site.now))
+                growing.append(GrowingSite(created, before, number, ended[pc], examples[pc]))
+        return tuple(sorted(growing, key=lambda site: site.before - site.now))
 
     def _look_up(self, goroutines: AllGoroutines) -> None:
         self._frames.look_up(

@@ -34,15 +34,15 @@ def file_waits(
     runtime's has data that are no pollDesc of the descriptor. Raises TargetGone.
     """
     wanted = set(waiting)
-    found: dict[int, tuple[int, bool]] = {}
+    by_goroutine: dict[int, tuple[int, bool]] = {}
     for polled in descriptors.polled() if wanted else ():
-        found |= _waits(memory, layout, polled, wanted)
-        if found:  # the runtime has one epoll
+        by_goroutine |= _waits(memory, layout, polled, wanted)
+        if by_goroutine:  # the runtime has one epoll
             break
-    files = descriptors.files({fd for fd, _ in found.values()})
+    files = descriptors.files({fd for fd, _ in by_goroutine.values()})
     return {
         address: FileWait(files[fd], is_write)
-        for address, (fd, is_write) in found.items()
+        for address, (fd, is_write) in by_goroutine.items()
         if fd in files
     }
 
@@ -57,7 +57,7 @@ def _waits(
     # Left shifts lose the highest bits, as those of Go do.
     addresses = ((data.astype(np.int64) >> right) << left).astype(np.uint64)
     records = memory.read_records(addresses, record(layout, "pollDesc", _POLL_DESC))
-    found: dict[int, tuple[int, bool]] = {}
+    by_goroutine: dict[int, tuple[int, bool]] = {}
     is_right = records["fd"] == fds
     rows = zip(
         fds[is_right].tolist(),
@@ -67,7 +67,7 @@ def _waits(
     )
     for fd, reader, writer in rows:
         if reader in wanted:
-            found[reader] = fd, False
+            by_goroutine[reader] = fd, False
         if writer in wanted:
-            found[writer] = fd, True
-    return found
+            by_goroutine[writer] = fd, True
+    return by_goroutine

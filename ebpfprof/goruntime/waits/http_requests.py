@@ -99,28 +99,28 @@ class RequestReader:
         if fields is None:
             return {}
         first = self._responses(serving, fields)
-        found = {
+        requests = {
             one.goroutine.goid: (one.goroutine.wait, request)
             for one, response in zip(serving, first, strict=True)
             if response and (request := self._request(response, fields))
         }
-        if not found:
+        if not requests:
             return {}
         heads = self._scanner.read_table()
         waits = frozenset(heads.waits[heads.is_there].tolist())
-        return {goid: request for goid, (wait, request) in found.items() if wait in waits}
+        return {goid: request for goid, (wait, request) in requests.items() if wait in waits}
 
     def _serving(self, goroutines: Iterable[Goroutine]) -> list[_Serving]:
-        found: list[_Serving] = []
+        serving: list[_Serving] = []
         for goroutine in goroutines:
-            if not goroutine.is_parked or len(found) >= _MOST_GOROUTINES:
+            if not goroutine.is_parked or len(serving) >= _MOST_GOROUTINES:
                 continue
             for depth, pc in enumerate(goroutine.pcs[1:_MOST_FRAMES], 1):
                 offset = self._offset(pc)
                 if offset is not None:
-                    found.append(_Serving(goroutine, depth, offset))
+                    serving.append(_Serving(goroutine, depth, offset))
                     break
-        return found
+        return serving
 
     def _offset(self, return_pc: int) -> int | None:
         """Where serve has its connection at a call; None for other functions, or if it is gone."""
@@ -155,8 +155,8 @@ class RequestReader:
         conns[(callers != np.array(pcs, np.uint64)) | (frames == 0)] = 0
         responses = self._words_at(conns, fields.current)
         is_right = (conns != 0) & (self._words_at(responses, fields.conn) == conns)
-        found: list[int] = np.where(is_right, responses, np.uint64(0)).tolist()
-        return found
+        addresses: list[int] = np.where(is_right, responses, np.uint64(0)).tolist()
+        return addresses
 
     def _request(self, response: int, fields: RequestFields) -> HttpRequest | None:
         try:

@@ -20,10 +20,12 @@ def lock_holders(go: GoTarget) -> frozenset[int] | None:
     any may do.
     """
     try:
-        found = dump(go, apart_s=0)
+        snapshot = dump(go, apart_s=0)
     except (EbpfprofError, SymbolizerError):
         return None
-    waits = [goroutine.waits_for for goroutine in found.goroutines if goroutine.state in LOCK_WORDS]
+    waits = [
+        goroutine.waits_for for goroutine in snapshot.goroutines if goroutine.state in LOCK_WORDS
+    ]
     if not all(wait.may_hold or wait.behind for wait in waits):
         return None
     return frozenset(goid for waits_for in waits for goid in waits_for.may_hold)

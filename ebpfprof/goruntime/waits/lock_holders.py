@@ -84,9 +84,9 @@ class HolderFinder:
         runtime.g. Raises TargetGone.
         """
         held = {at: state for at, state in locks.items() if _is_held(state)}
-        found: dict[int, dict[int, bool]] = {address: {} for address in held}
+        by_lock: dict[int, dict[int, bool]] = {address: {} for address in held}
         if not held:
-            return found
+            return by_lock
         waiters = Counter(wait.address for wait in waits.values())
         read = 0
         # Those that wait for no lock first: not all stacks may be read.
@@ -104,20 +104,20 @@ class HolderFinder:
                 # It does not hold the lock in the frame in which it waits for it.
                 if wait and wait.address == address and number <= wait.frame:
                     continue
-                if address == condition or found[address].get(goroutine.goid):
+                if address == condition or by_lock[address].get(goroutine.goid):
                     continue
                 is_released = self._is_released(memory, stack, number, address)
-                if not is_released and len(found[address]) < _MAX_HOLDERS:
+                if not is_released and len(by_lock[address]) < _MAX_HOLDERS:
                     waited_for = wait.address if wait and number <= wait.frame else 0
-                    found[address][goroutine.goid] = is_released is False and self._is_sure(
+                    by_lock[address][goroutine.goid] = is_released is False and self._is_sure(
                         memory, stack, number, place, {address, waited_for}, waiters
                     )
-        return {address: _owners(held[address], each) for address, each in found.items()}
+        return {address: _owners(held[address], holders) for address, holders in by_lock.items()}
 
     def _frames_of(self, pcs: tuple[int, ...]) -> list[_Frame]:
-        found = self._frames.get(pcs)
-        if found is None:
-            found = [
+        frames = self._frames.get(pcs)
+        if frames is None:
+            frames = [
                 _Frame(number, places)
                 for number, pc in enumerate(pcs[:_MAX_FRAMES])
                 if number
@@ -127,8 +127,8 @@ class HolderFinder:
                     )
                 )
             ]
-            self._frames[pcs] = found
-        return found
+            self._frames[pcs] = frames
+        return frames
 
     def _held_by(
         self,
@@ -208,14 +208,14 @@ class HolderFinder:
             return (variable,), 0
         if not 0 <= variable < 1 << 63:
             return (), 0
-        found = memory.read_records(np.array([variable], np.uint64), np.dtype("<u8"))
-        return found.tolist(), place.offset
+        words = memory.read_records(np.array([variable], np.uint64), np.dtype("<u8"))
+        return words.tolist(), place.offset
 
 
-def _owners(lock: LockState, found: dict[int, bool]) -> dict[int, bool]:
+def _owners(lock: LockState, holders: dict[int, bool]) -> dict[int, bool]:
     """Those that surely hold a lock which only one can hold, if any; else all that may hold it."""
-    sure: dict[int, bool] = {goid: is_sure for goid, is_sure in found.items() if is_sure}
-    return sure if sure and not lock.readers else found
+    sure: dict[int, bool] = {goid: is_sure for goid, is_sure in holders.items() if is_sure}
+    return sure if sure and not lock.readers else holders
 
 
 def _is_held(lock: LockState) -> bool:

@@ -43,7 +43,7 @@ class LockStates:
 
     def read(self, memory: Memory, waits: Mapping[int, LockWait]) -> dict[int, LockState]:
         """The locks of these waits without their names, by address. Raises TargetGone."""
-        found = {}
+        states = {}
         types = types_of(waits)
         for kind in set(types.values()):
             addresses = [at for at, state in types.items() if state == kind][:_MAX_LOCKS]
@@ -51,8 +51,8 @@ class LockStates:
             places = np.array(addresses, np.uint64)
             records = memory.read_records(places, record(layout, kind, _FIELDS[kind]))
             for address, state in zip(addresses, records, strict=True):
-                found[address] = _state(layout, address, kind, state)
-        return found
+                states[address] = _state(layout, address, kind, state)
+        return states
 
     def named(
         self, states: Mapping[int, LockState], waits: Mapping[int, LockWait]

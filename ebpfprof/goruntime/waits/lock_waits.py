@@ -165,9 +165,9 @@ class LockPlaces:
             frame = next(
                 (
                     number
-                    for number, each in calls
+                    for number, call in calls
                     if use.caller
-                    and (each.function, each.pc) == (use.caller.function, use.caller.pc)
+                    and (call.function, call.pc) == (use.caller.function, use.caller.pc)
                 ),
                 len(calls),
             )
@@ -183,7 +183,7 @@ class LockPlaces:
     ) -> tuple[Caller | None, int]:
         """The function that called the last one whose name begins with `inside`."""
         last = max(
-            (i for i, (_, each) in enumerate(calls) if each.function.startswith(inside)), default=-1
+            (i for i, (_, call) in enumerate(calls) if call.function.startswith(inside)), default=-1
         )
         if last + 1 >= len(calls) or last < 0:
             return None, at
@@ -200,9 +200,9 @@ def frame_pointers(
     left = np.array(numbers)
     while (left > 0).any():
         rows = np.flatnonzero(left > 0)
-        found = memory.read_records(bps[rows], _WORD)
-        is_above = (found > bps[rows]) & (found < his[rows])
-        bps[rows] = np.where(is_above, found, 0)
+        callers = memory.read_records(bps[rows], _WORD)
+        is_above = (callers > bps[rows]) & (callers < his[rows])
+        bps[rows] = np.where(is_above, callers, 0)
         left[rows] -= 1
     return bps
 
@@ -212,8 +212,8 @@ def _argument_words(
 ) -> npt.NDArray[np.uint64]:
     bps = frame_pointers(memory, chosen, [place.number for place in places])
     offsets = np.array([place.offset for place in places], np.int64)
-    found = memory.read_records((bps.astype(np.int64) + offsets).astype(np.uint64), _WORD)
-    words: npt.NDArray[np.uint64] = np.where(bps != 0, found, 0).astype(np.uint64)
+    read = memory.read_records((bps.astype(np.int64) + offsets).astype(np.uint64), _WORD)
+    words: npt.NDArray[np.uint64] = np.where(bps != 0, read, 0).astype(np.uint64)
     return words
 
 
@@ -247,16 +247,16 @@ def _waiters(go: GoTarget, memory: Memory, address: int) -> frozenset[int]:
     layout = go.binary.layout
     kind = record(layout, "sudog", _SUDOG)
     head = record(layout, "notifyList", (("head", "head", "<u8"),))
-    at = int(memory.read_records(np.array([address], np.uint64), head)["head"][0])
-    found: set[int] = set()
-    while at and len(found) < _MAX_WAITERS:
-        sudog = memory.read_records(np.array([at], np.uint64), kind)[0]
+    sudog_at = int(memory.read_records(np.array([address], np.uint64), head)["head"][0])
+    waiters: set[int] = set()
+    while sudog_at and len(waiters) < _MAX_WAITERS:
+        sudog = memory.read_records(np.array([sudog_at], np.uint64), kind)[0]
         goroutine = int(sudog["g"])
-        if not goroutine or goroutine in found:
+        if not goroutine or goroutine in waiters:
             break  # the list changed, or is none
-        found.add(goroutine)
-        at = int(sudog["next"])
-    return frozenset(found)
+        waiters.add(goroutine)
+        sudog_at = int(sudog["next"])
+    return frozenset(waiters)
 
 
 def _have_not_moved(
@@ -275,10 +275,10 @@ def types_of(waits: Mapping[int, LockWait]) -> dict[int, str]:
 
     The Mutex in a RWMutex has the same address: one wait that tells RWMutex decides.
     """
-    found = defaultdict[int, set[str]](set)
+    by_address = defaultdict[int, set[str]](set)
     for wait in waits.values():
-        found[wait.address].add(wait.type)
+        by_address[wait.address].add(wait.type)
     return {
         address: RW_MUTEX if RW_MUTEX in types else MUTEX if MUTEX in types else min(types)
-        for address, types in found.items()
+        for address, types in by_address.items()
     }

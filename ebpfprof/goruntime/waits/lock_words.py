@@ -55,15 +55,15 @@ def lock_words(
     memory: Memory, layout: RuntimeLayout, types: Mapping[int, str]
 ) -> dict[int, LockWords]:
     """The words of locks, by address. Those of sync.Cond are left out. Raises TargetGone."""
-    found: dict[int, LockWords] = {}
+    by_address: dict[int, LockWords] = {}
     for kind, fields in _FIELDS.items():
         addresses = [address for address, words in types.items() if words == kind]
         places = np.array(addresses, np.uint64)
         records = memory.read_records(places, record(layout, kind, fields))
         names = records.dtype.names or ()
         for address, words in zip(addresses, records, strict=True):
-            found[address] = {name: int(words[name]) for name in names}
-    return found
+            by_address[address] = {name: int(words[name]) for name in names}
+    return by_address
 
 
 def stays_held(kind: str, samples: Sequence[LockWords]) -> bool:

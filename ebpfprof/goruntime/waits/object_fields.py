@@ -50,8 +50,8 @@ class ObjectFields:
 
     def words(self, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         """The word at each address, 0 where nothing can be read."""
-        found: npt.NDArray[np.uint64] = self._memory.read_records(addresses, WORD)
-        return found
+        values: npt.NDArray[np.uint64] = self._memory.read_records(addresses, WORD)
+        return values
 
     def word(self, address: int) -> int:
         """The word at an address, 0 if it can't be read."""
@@ -71,8 +71,8 @@ class ObjectFields:
         for offset, words in wanted.items():
             has_it = np.isin(self.words(objects + np.uint64(offset)), list(words))
             objects = objects[has_it]
-        found: list[int] = objects.tolist()
-        return found
+        matching: list[int] = objects.tolist()
+        return matching
 
     def pointers(self, goroutine: Goroutine) -> npt.NDArray[np.uint64]:
         """The words of a stack that may be pointers to objects elsewhere, each once."""

@@ -38,13 +38,13 @@ class Semaphores:
         offsets, objects = self._layout(), self._objects
         if not offsets:
             return
-        found = objects.pointers(waiter)
-        lists = found + np.uint64(offsets["waiters"])
+        pointers = objects.pointers(waiter)
+        lists = pointers + np.uint64(offsets["waiters"])
         first = objects.words(lists)
         # The root of an empty list points to itself, and to no list.
         back = objects.words(first + np.uint64(_LIST))
         is_list = (first != 0) & (first != lists) & (back == lists)
-        self._known |= dict.fromkeys(found[is_list].tolist()[:1])
+        self._known |= dict.fromkeys(pointers[is_list].tolist()[:1])
 
     def read(self) -> tuple[Semaphore, ...]:
         """Their states now; those that make no sense are left out."""

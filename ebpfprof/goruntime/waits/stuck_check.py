@@ -150,18 +150,20 @@ class StuckCheck:
         how_sure = sureness(samples, beyond=dump.beyond) if free else None
         signals = self._for_signals(standing) if asleep else frozenset[int]()
 
-        def confirmed(each: DumpedGoroutine) -> DumpedGoroutine:
-            if each.goid not in still:
-                return replace(each, stood_ns=0)
-            wait = suspects.waits.get(each.goid)
+        def confirmed(goroutine: DumpedGoroutine) -> DumpedGoroutine:
+            if goroutine.goid not in still:
+                return replace(goroutine, stood_ns=0)
+            wait = suspects.waits.get(goroutine.goid)
             is_steady = wait is not None and wait.address in steady
             about = replace(
-                each.waits_for,
+                goroutine.waits_for,
                 is_steady=is_steady,
-                lost_wake=how_sure if wait and wait.address in same and each.goid in free else None,
-                for_signal=each.goid in signals,
+                lost_wake=how_sure
+                if wait and wait.address in same and goroutine.goid in free
+                else None,
+                for_signal=goroutine.goid in signals,
             )
-            return replace(each, waits_for=about)
+            return replace(goroutine, waits_for=about)
 
         outside = _outside(samples, dump) if asleep else None
         return replace(dump, goroutines=tuple(map(confirmed, dump.goroutines)), outside=outside)
@@ -236,7 +238,7 @@ class StuckCheck:
             goroutine.address: goroutine.goid for goroutine in standing if goroutine.words.waiting
         }
         causes = self._causes.read(waiting)
-        return frozenset(waiting[at] for at, each in causes.items() if each.signals)
+        return frozenset(waiting[row] for row, cause in causes.items() if cause.signals)
 
 
 def sureness(samples: Sequence[StuckSample], *, beyond: int) -> Sureness | None:
@@ -248,7 +250,7 @@ def sureness(samples: Sequence[StuckSample], *, beyond: int) -> Sureness | None:
     doubtful = set(samples[0].awake)
     for sample in samples:
         doubtful &= {
-            goid for goid, each in sample.awake.items() if each.in_sync or not each.has_stack
+            goid for goid, place in sample.awake.items() if place.in_sync or not place.has_stack
         }
     for goid in doubtful:
         seen = [sample.awake[goid] for sample in samples]

@@ -92,15 +92,15 @@ class CauseReader:
         after = self._memory.read_records(places, self._g)
         waits = waits_in(before)
         is_same = (waits == waits_in(after)) & (before["waiting"] == after["waiting"])
-        found = {}
+        causes = {}
         for row in np.flatnonzero(is_same).tolist():
             address, wait = int(places[row]), int(waits[row])
             if before[row]["reason"] == self._sleeps:
                 end_ns = ends[row]
-                found[address] = WaitCause(wait, max(end_ns, 0), others=end_ns <= 0)
+                causes[address] = WaitCause(wait, max(end_ns, 0), others=end_ns <= 0)
             else:
-                found[address] = self._of_channels(wait, channels[row], known, timers)
-        return found
+                causes[address] = self._of_channels(wait, channels[row], known, timers)
+        return causes
 
     def _of_channels(
         self, wait: int, channels: list[int], known: dict[int, Any], timers: dict[int, Timer]
@@ -123,7 +123,7 @@ class CauseReader:
         self, places: npt.NDArray[np.uint64], sudogs: npt.NDArray[np.uint64]
     ) -> list[list[int]]:
         """The channels that each goroutine waits for: see channels.channels_of."""
-        found: list[list[int]] = [[] for _ in range(len(places))]
+        channels: list[list[int]] = [[] for _ in range(len(places))]
         rows = np.arange(len(places))
         for _ in range(_MAX_CASES):
             is_one = sudogs != 0
@@ -134,9 +134,9 @@ class CauseReader:
             is_own = (records["g"] == places[rows]) & (records["c"] != 0)
             rows, records = rows[is_own], records[is_own]
             for row, channel in zip(rows.tolist(), records["c"].tolist(), strict=True):
-                found[row].append(channel)
+                channels[row].append(channel)
             sudogs = records["next"].copy()
-        return found
+        return channels
 
     def _ends_of_sleeps(self, heads: npt.NDArray[Any]) -> list[int]:
         if self._sleep_ends:
@@ -153,12 +153,12 @@ class CauseReader:
         return self._is_signal[kind]
 
     def _reads_as_signal(self, kind: int) -> bool:
-        (found,) = self._memory.read_records(np.array([kind], np.uint64), _TYPE)
-        if found["kind"] & _KIND_MASK != _INTERFACE:
+        (type_,) = self._memory.read_records(np.array([kind], np.uint64), _TYPE)
+        if type_["kind"] & _KIND_MASK != _INTERFACE:
             return False
-        if (int(found["size"]), int(found["methods"])) != _OF_SIGNAL:
+        if (int(type_["size"]), int(type_["methods"])) != _OF_SIGNAL:
             return False
         try:
-            return self._memory.read(int(found["package"]) + 1, 3) == _PACKAGE_OS
+            return self._memory.read(int(type_["package"]) + 1, 3) == _PACKAGE_OS
         except UnreadableMemory:
             return False

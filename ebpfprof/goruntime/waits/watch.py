@@ -181,10 +181,10 @@ def _numbers(members: Sequence[DumpedGoroutine]) -> npt.NDArray[np.uint64]:
     return np.array([member.wait or 0 for member in members], np.uint64)
 
 
-def _hang(found: Hanging, read_ns: int) -> _Hang:
-    members = found.goroutines
+def _hang(hanging: Hanging, read_ns: int) -> _Hang:
+    members = hanging.goroutines
     since_ns = np.array([read_ns - member.waited_ns for member in members], np.int64)
-    return _Hang(found.operation, members[0], _numbers(members), since_ns)
+    return _Hang(hanging.operation, members[0], _numbers(members), since_ns)
 
 
 def _still_there(hang: _Hang, waits: npt.NDArray[np.uint64], now_ns: int) -> HangingGroup | None:

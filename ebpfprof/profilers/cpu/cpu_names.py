@@ -106,8 +106,8 @@ class CpuTranslator:
             if any(self._physical[pc - 1].is_given_up for pc in stack.pcs):
                 self.given_up += count
         return [
-            Sample(locations, (count, count * period_ns), found)
-            for (locations, found), count in sums.items()
+            Sample(locations, (count, count * period_ns), own_labels)
+            for (locations, own_labels), count in sums.items()
         ]
 
     def _forget_others(self, stacks: Iterable[CpuStack]) -> None:
@@ -228,9 +228,9 @@ class CpuTranslator:
         except Exception as error:  # any error: keep the samples without names
             self.failure = self.failure or error
         for address in addresses:
-            found = frames.get(address - bias, ())
+            inlined = frames.get(address - bias, ())
             own = mapping or self._mapping_at(address)
-            self._physical[address] = _Physical(address, own, found, is_given_up)
+            self._physical[address] = _Physical(address, own, inlined, is_given_up)
 
     def _mapping_at(self, address: int) -> MappedRange | None:
         mapped = self._objects.at(address)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Final, Self
 
 from ebpfprof.kernel.btf import field_offsets
 from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.kernel.program_source import ProgramSource
 from ebpfprof.overhead.cost import Runs, runs
 from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers import labels
@@ -29,7 +31,14 @@ if TYPE_CHECKING:
     from ebpfprof.process.process import Target
 
 _FUNCTION: Final = "on_sample"
-_LARGE_MAPS = ("MAX_SAMPLES", "MAX_LABEL_SETS", "MAX_LINES", "MAX_RULES", "RING_PAGES")
+_NUMBERS: Final = (
+    *("TARGETS", *labels.NUMBERS, "FS_BASE_OFFSET", "MEMORY_OFFSET"),
+    *("SIGNAL_STACK_OFFSET", "SIGNAL_STACK_BYTES_OFFSET"),
+)
+_LARGE_MAPS = (
+    *("MAX_SAMPLES", "MAX_LABEL_SETS", "MAX_CHOSEN_LABELS", "MAX_LINES", "MAX_RULES"),
+    "RING_PAGES",
+)
 _CHECK_S = 0.2  # between reads of the table of samples and of missing label pages
 _AROUND_S = 1.0  # between reads of processors and mappings of processes, without unknown code
 _AROUND_EACH_S = 0.05  # the same for each of many processes
@@ -59,6 +68,28 @@ class CpuConfig:
         return cls(options["hz"], bool(options["kernel"]), options.labels != (), keys)
 
 
+def source(*, kernel: bool, labels: bool) -> ProgramSource:
+    """The program, with kernel stacks and labels if set."""
+    return ProgramSource(
+        "cpu/cpu.bpf.c",
+        {
+            "WITH_KERNEL": int(kernel),
+            "WITH_LABELS": int(labels),
+            # BCC makes the maps, too, but we don't use its maps: load() makes large ones.
+            **dict.fromkeys(_LARGE_MAPS, 1),
+            "MAX_DEPTH": MAX_DEPTH,
+        },
+        perf_functions=(_FUNCTION,),
+        numbers=_NUMBERS,
+    )
+
+
+def sources() -> Iterator[ProgramSource]:
+    """The program with all combinations of options."""
+    for kernel, has_labels in product((True, False), repeat=2):
+        yield source(kernel=kernel, labels=has_labels)
+
+
 class CpuProgram(Closing):
     """The BPF program, loaded once, for any number of processes: each has a slot in its maps."""
 
@@ -83,22 +114,16 @@ class CpuProgram(Closing):
         self._unsampled = 0
         self._failure: Exception | None = None
         self._program = BpfProgram(
-            "cpu/cpu.bpf.c",
+            source(kernel=config.kernel, labels=config.labels),
             {
-                "WITH_KERNEL": int(config.kernel),
-                "WITH_LABELS": int(config.labels),
-                **labels.macros(config.label_keys),
-                # BCC makes the maps, too, but we don't use its maps: load() makes large ones.
-                **dict.fromkeys(_LARGE_MAPS, 1),
-                "MAX_TARGETS": targets,
-                "MAX_DEPTH": MAX_DEPTH,
+                "TARGETS": targets,
+                **labels.numbers(config.label_keys),
                 "FS_BASE_OFFSET": thread + fs_base,
                 "MEMORY_OFFSET": memory,
                 "SIGNAL_STACK_OFFSET": signal_stack,
                 "SIGNAL_STACK_BYTES_OFFSET": signal_stack_bytes,
             },
-            functions=(),
-            perf_functions=(_FUNCTION,),
+            {"MAX_TARGETS": targets},
         )
         self._absent_labels = AbsentLabels(self._program)
 
@@ -110,7 +135,7 @@ class CpuProgram(Closing):
         self._program.load(
             {
                 "samples": rows,
-                "label_sets": labels.MAX_LABEL_SETS,
+                **labels.rows(self._config.label_keys),
                 "lines": MAX_LINES,
                 "rules": MAX_RULES,
                 "unlearned": ring_bytes,
@@ -204,8 +229,8 @@ class CpuProgram(Closing):
 
     def failures(self) -> Sequence[Exception]:
         """The error because of which stacks are incomplete."""
-        found = (self._failure, self.learner.failure if self._program.is_loaded else None)
-        return [failure for failure in found if failure][:1]
+        errors = (self._failure, self.learner.failure if self._program.is_loaded else None)
+        return [error for error in errors if error][:1]
 
     def runs(self, slot: int) -> Runs:
         """What samples in this slot cost so far, without their interrupts, also earlier ones."""
@@ -219,9 +244,9 @@ class CpuProgram(Closing):
         if not self._program.is_loaded:
             return ()
         more = {"samples_full": self.samples.lost}
-        found = losses(self._program.maps["losses"].numbers(), more)
+        lost = losses(self._program.maps["losses"].numbers(), more)
         full = self.learner.full_targets
-        return [*found, *(Loss("rules_full", _RULES_FULL, 1, target=slot) for slot in full)]
+        return [*lost, *(Loss("rules_full", _RULES_FULL, 1, target=slot) for slot in full)]
 
     def losses_in_all(self) -> Sequence[Loss]:
         """Processors without samplers."""

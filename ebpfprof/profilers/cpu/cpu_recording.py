@@ -169,10 +169,10 @@ class CpuProfiler(Closing):
         """Unwind samples and give the kernel rules, while a process is sampled."""
         now_s = time.monotonic()
         processes = {slot: recording.process for slot, recording in self._recordings.items()}
-        lively = [slot for slot, each in self._recordings.items() if each.is_lively(now_s)]
+        lively = [slot for slot, recorded in self._recordings.items() if recorded.is_lively(now_s)]
         if self.program.poll(processes, lively):
-            for each in self._recordings.values():
-                each.keep_to_budget()
+            for recorded in self._recordings.values():
+                recorded.keep_to_budget()
 
     def settle(self) -> None:
         """Unwind all samples in the ring buffer."""

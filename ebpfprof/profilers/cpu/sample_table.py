@@ -59,11 +59,11 @@ class SampleSums:
 
         What has come since this one is in both sums.
         """
-        found = Counter(earlier.taken_out)
-        found.update(self.before)
-        found.subtract(earlier.before)
-        found.subtract(self.taken_out)
-        return +found
+        counts = Counter(earlier.taken_out)
+        counts.update(self.before)
+        counts.subtract(earlier.before)
+        counts.subtract(self.taken_out)
+        return +counts
 
 
 def rows_for(hz: int, processors: int) -> int:
@@ -101,8 +101,8 @@ class SampleTable:
     def add(self, target: int, stack: CpuStack, labels: int, count: int) -> None:
         """Add samples that we unwound ourselves; `labels` is a key of label_sets."""
         kernel_pcs, pcs = self._shared(stack.kernel_pcs), self._shared(stack.pcs)
-        found = CpuStack(kernel_pcs, pcs, stack.ending, self._labels(labels))
-        self._add(target, found, count)
+        sampled = CpuStack(kernel_pcs, pcs, stack.ending, self._labels(labels))
+        self._add(target, sampled, count)
 
     def make_room(self) -> None:
         """Empty the table if it or the table of label sets may be full soon.
@@ -128,7 +128,7 @@ class SampleTable:
         """Delete all rows of a target that is not sampled; its sums stay as they are."""
         for keys, rows in self._program.maps["samples"].batches():
             self._program.maps["samples"].delete(keys[rows["process"] == target])
-        self._known = {key: each for key, each in self._known.items() if each[0] != target}
+        self._known = {key: known for key, known in self._known.items() if known[0] != target}
         self._sums.pop(target, None)
 
     def _empty(self, is_odd: int) -> None:
@@ -156,11 +156,11 @@ class SampleTable:
                 self.lost[target] += count
 
     def _in_table(self, target: int) -> Counter[CpuStack]:
-        found = Counter[CpuStack]()
+        counts = Counter[CpuStack]()
         for _, of, stack, count in self._all():
             if of == target:
-                found[stack] += count
-        return found
+                counts[stack] += count
+        return counts
 
     def _all(self) -> Iterator[tuple[int, int, CpuStack, int]]:
         """All rows: key, target, stack, count."""

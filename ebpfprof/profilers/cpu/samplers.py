@@ -23,12 +23,12 @@ def online_cpus() -> tuple[int, ...]:
     """
     try:
         text = _ONLINE.read_text()
-        found = [_numbers(part) for part in text.strip().split(",")]
+        ranges = [_numbers(part) for part in text.strip().split(",")]
     except (OSError, ValueError) as error:
         raise KernelUnsupported(
             f"The kernel does not list its processors ({_ONLINE}: {error}). Mount /sys."
         ) from error
-    return tuple(cpu for numbers in found for cpu in numbers)
+    return tuple(cpu for numbers in ranges for cpu in numbers)
 
 
 def _numbers(part: str) -> range:

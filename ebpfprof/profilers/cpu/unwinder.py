@@ -260,21 +260,21 @@ def unwind(
     Returns all addresses and how the walk ended. They are return addresses; for interrupted code,
     its address plus 1, as in Go. The walk changes `at` and `go`.
     """
-    found = list(pcs)
+    unwound = list(pcs)
     for _ in range(MAX_DEPTH):
         rule = rules.rule_at(at.pc - 1 + at.is_exact)
         if rule.kind is RuleKind.MORE_STACK and go.is_other_stack(at.sp):
             at.pc, at.sp, at.is_exact = go.sched_pc, go.sched_sp, False
             continue
-        if len(found) >= MAX_DEPTH:
+        if len(unwound) >= MAX_DEPTH:
             break
-        found.append(at.pc + at.is_exact)
+        unwound.append(at.pc + at.is_exact)
         match rule.kind:
             case RuleKind.END | RuleKind.MORE_STACK:
-                return found, Ending.WHOLE
+                return unwound, Ending.WHOLE
             case RuleKind.SWITCH:
                 if not _go_on(at, go):
-                    return found, Ending.WHOLE
+                    return unwound, Ending.WHOLE
                 continue
             case RuleKind.NONE:
                 ending = Ending.NO_RULE
@@ -286,10 +286,10 @@ def unwind(
                 ending = _caller(at, rule, go, copies)
         if ending is not Ending.WHOLE:
             if not _go_on(at, go):
-                return found, ending
+                return unwound, ending
         elif at.pc == 0:
-            return found, Ending.WHOLE
-    return found, Ending.TOO_DEEP
+            return unwound, Ending.WHOLE
+    return unwound, Ending.TOO_DEEP
 
 
 def _go_on(at: Cursor, go: GoState) -> bool:

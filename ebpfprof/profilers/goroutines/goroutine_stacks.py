@@ -54,10 +54,10 @@ class GoroutineStacks:
             if pc
         )
         counts = Counter[tuple[tuple[Location, ...], tuple[Label, ...]]]()
-        for each in goroutines.goroutines:
-            if not self.is_system(each.start_pc, each.pcs, each.state):
-                stack = self.of(each.state, each.pcs, each.start_pc, has_wrapper=has_wrappers)
-                counts[stack, chosen(each.labels or (), wanted)] += 1
+        for read in goroutines.goroutines:
+            if not self.is_system(read.start_pc, read.pcs, read.state):
+                stack = self.of(read.state, read.pcs, read.start_pc, has_wrapper=has_wrappers)
+                counts[stack, chosen(read.labels or (), wanted)] += 1
         return [Sample(stack, (count,), labels) for (stack, labels), count in counts.items()]
 
     def look_up(self, pcs: Iterable[int]) -> None:

@@ -57,7 +57,7 @@ def report(read: ReadThreads, stacks: ThreadStacks, builder: ReportBuilder) -> N
     remark = (
         f"{new} new threads during the recording, charged to what held threads then: new_threads"
     )
-    for kind, found, remarks in (
+    for kind, values, remarks in (
         (THREADS, now, [remark] if new else []),
         (THREADCREATE, created, [GOS_OWN]),
     ):
@@ -65,7 +65,7 @@ def report(read: ReadThreads, stacks: ThreadStacks, builder: ReportBuilder) -> N
             continue
         account = builder.account(kind, f"{kind.title} profile", remarks)
         profile = kind.make_profile(
-            found,
+            values,
             recording.go.mappings if recording.go else (),
             time_ns=recording.started_unix_ns,
             duration_ns=account.length_ns,

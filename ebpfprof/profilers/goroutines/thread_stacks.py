@@ -55,9 +55,9 @@ class ThreadStacks:
 
     def created(self, stacks: Iterable[tuple[int, ...]]) -> Counter[tuple[Location, ...]]:
         """How many threads have each stack of creation, () for none. Raises GoTableError."""
-        found = Counter(stacks)
+        counts = Counter(stacks)
         return Counter(
-            {self._stacks.of("", each, 0) if each else (): found[each] for each in found}
+            {self._stacks.of("", pcs, 0) if pcs else (): count for pcs, count in counts.items()}
         )
 
     def _key(self, thread: GoThread) -> Key:

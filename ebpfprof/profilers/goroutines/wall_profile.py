@@ -93,9 +93,9 @@ def _sums(
             continue
         labels = (*chosen(state.labels or (), wanted), Label(STATE, state.word))
         stack = stacks.of(state.word, state.pcs, state.start_pc, has_wrapper=has_wrappers)
-        each = sums[stack, labels]
-        each.hits += total.hits
-        each.ns += total.ns
-        each.variance += total.variance
-        each.behaviours.append(reading.idle.get(state))
-    return {key: each for key, each in sums.items() if each.ns > 0}
+        charged = sums[stack, labels]
+        charged.hits += total.hits
+        charged.ns += total.ns
+        charged.variance += total.variance
+        charged.behaviours.append(reading.idle.get(state))
+    return {key: charged for key, charged in sums.items() if charged.ns > 0}

@@ -73,14 +73,14 @@ def allocation_counts(
 def _in_use(
     following: FollowedObjects, scales: dict[int, float]
 ) -> dict[AllocatingStack, Estimated]:
-    found: dict[AllocatingStack, Estimated] = {}
+    in_use: dict[AllocatingStack, Estimated] = {}
     for stack, weighted in following.weighted.items():
         squares = following.squares[stack]
         part = chance(stack.size_bytes, following.reported_rate)
         scale = scales.get(size_class(stack.size_bytes), 1.0) if squares else 1.0
         variance = weighted * (1 - part) / part**2 + squares / part**2
-        found[stack] = Estimated(weighted * scale / part, variance * scale**2)
-    return found
+        in_use[stack] = Estimated(weighted * scale / part, variance * scale**2)
+    return in_use
 
 
 def _remainder(

@@ -54,7 +54,7 @@ def samples(counts: AllocationCounts, stacks: HeapStacks, *, of_use: bool) -> li
         sums_of_stack = sums[stacks.of(stack.return_pcs), stack.size_bytes]
         sums_of_stack.in_use += estimate.objects
         sums_of_stack.in_use_variance += estimate.variance
-    found = []
+    made = []
     for (shown, size), sums_of_stack in sums.items():
         variance = sums_of_stack.in_use_variance if of_use else sums_of_stack.variance
         amounts = (
@@ -70,8 +70,8 @@ def samples(counts: AllocationCounts, stacks: HeapStacks, *, of_use: bool) -> li
             if math.isfinite(variance)
             else max(sums_of_stack.allocated, sums_of_stack.in_use) ** 2
         )
-        found.append(Sample(shown, values, (Label(_BYTES, size),), known * size * size))
-    return [*found, *_remainder(counts)]
+        made.append(Sample(shown, values, (Label(_BYTES, size),), known * size * size))
+    return [*made, *_remainder(counts)]
 
 
 def _remainder(counts: AllocationCounts) -> Iterable[Sample]:
@@ -84,33 +84,33 @@ def _remainder(counts: AllocationCounts) -> Iterable[Sample]:
 
 def remarks(counts: AllocationCounts) -> list[str]:
     """What the numbers are, and what they are not, a sentence each."""
-    found = [
+    lines = [
         "the program keeps no memory profile: probes counted its allocations from the beginning of "
         "the recording on"
     ]
     if counts.unseen_bytes >= 1:
-        found.append(
+        lines.append(
             f"not included: {_unseen(counts)}, in objects of sizes that no window recorded"
         )
     following = counts.following
     if following is None:
-        return [*found, "memory in use is not known: this program was compiled in an unknown way"]
+        return [*lines, "memory in use is not known: this program was compiled in an unknown way"]
     if following.reported_rate > counts.rate_bytes:
-        found.append(f"memory in use: of one object in {following.reported_rate} bytes, on average")
+        lines.append(f"memory in use: of one object in {following.reported_rate} bytes, on average")
     if following.collections:
-        found.append(
+        lines.append(
             "memory in use as of the latest garbage collection; other objects were allocated "
             "before the recording or after that collection, or are not swept yet"
         )
     else:
-        found.append("no garbage collection during the recording: all of it counts as in use")
+        lines.append("no garbage collection during the recording: all of it counts as in use")
     if following.missed:
-        found.append(
+        lines.append(
             f"{counted(following.missed, 'collection')} came too fast to look after each: of "
             f"{counted(following.followed, 'followed object')} "
             f"{following.unsure} may be gone, and others in their place"
         )
-    return found
+    return lines
 
 
 def warning(counts: AllocationCounts) -> str:
@@ -216,15 +216,15 @@ class AllocationCoverage:
 def coverage(counts: AllocationCounts, heap: str, allocs: str) -> AllocationCoverage:
     """How much was recorded, and the errors; by the names of both kinds."""
     of = {heap: counts.in_use, allocs: counts.allocated}
-    errors = {name: _errors(found) for name, found in of.items() if found}
+    errors = {name: _errors(estimates) for name, estimates in of.items() if estimates}
     return AllocationCoverage(counts.share, counts.windows, counts.rate_bytes, errors)
 
 
-def _errors(found: dict[AllocatingStack, Estimated]) -> tuple[float, float]:
+def _errors(estimates: dict[AllocatingStack, Estimated]) -> tuple[float, float]:
     """The standard errors of all bytes, and the largest of the largest stacks."""
     sizes = [
         (estimate.objects * stack.size_bytes, estimate.variance * stack.size_bytes**2)
-        for stack, estimate in found.items()
+        for stack, estimate in estimates.items()
     ]
     total = sum(used for used, _ in sizes)
     first, *others = sorted(sizes, reverse=True)[:_LARGEST]

@@ -189,7 +189,7 @@ def merged(
     counts: Mapping[AllocatingStack, int], shown: Callable[[AllocatingStack], AllocatingStack]
 ) -> Counter[AllocatingStack]:
     """One count for all stacks for which `shown` returns the same."""
-    found = Counter[AllocatingStack]()
+    sums = Counter[AllocatingStack]()
     for stack, count in counts.items():
-        found[shown(stack)] += count
-    return found
+        sums[shown(stack)] += count
+    return sums

@@ -62,21 +62,21 @@ def samples(counts: HeapCounts, stacks: HeapStacks, *, fresh: bool) -> Iterator[
 
 def remarks(counts: HeapCounts, *, fresh: bool) -> list[str]:
     """Of which moment the samples are, and how they were sampled, a sentence each."""
-    found = [f"sampled by the program itself: one allocation per {counts.rate} bytes on average"]
+    lines = [f"sampled by the program itself: one allocation per {counts.rate} bytes on average"]
     if not counts.is_collected:
-        return [*found, NOTHING_COLLECTED]
+        return [*lines, NOTHING_COLLECTED]
     if fresh:
         until = "the latest collection"
         if counts.swept_allocs is None:
             until = "the one before the latest collection, which is not swept yet"
-        found.append(f"allocations until now; memory in use as of {until}")
+        lines.append(f"allocations until now; memory in use as of {until}")
     else:
-        found.append(f"as Go publishes it after {counts.cycle} garbage collections")
+        lines.append(f"as Go publishes it after {counts.cycle} garbage collections")
     if counts.is_torn:
-        found.append("some counts changed at each attempt to read them: they may be wrong")
+        lines.append("some counts changed at each attempt to read them: they may be wrong")
     if counts.first_cycle != counts.cycle:
-        found.append(
+        lines.append(
             "collections came too fast to read everything within one: values are as of collection "
             f"{counts.first_cycle} to {counts.cycle}"
         )
-    return found
+    return lines

@@ -12,6 +12,7 @@ import numpy as np
 from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.kernel.program_source import ProgramSource
 from ebpfprof.kernel.uprobe_helper import Uprobe
 from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.alarms import BudgetAlarms
@@ -32,6 +33,22 @@ _CERTAIN: Final = 1 << 32
 _MAX_STACKS: Final = 1 << 15
 _BIRTH_PAGES: Final = 1 << 10
 _UNFOLLOWED: Final = "births_full"
+
+
+def source() -> ProgramSource:
+    """The program."""
+    return ProgramSource(
+        "heap/allocations.bpf.c",
+        {
+            **dict.fromkeys(("WITH_LABELS", "BY_LOCK", "WITH_RUNTIME_LOCKS", "COUNT_SHIFT"), 0),
+            **dict.fromkeys(("BY_SIZE", "CROSSES_STACKS", "WITH_ALARM"), 1),
+            "MAX_STACKS": 1,
+            "MAX_DEPTH": MAX_DEPTH,
+            "LOCK_CALLERS": MAX_LOCK_CALLERS,
+            "BIRTH_PAGES": _BIRTH_PAGES,
+        },
+        functions=("on_gate",),
+    )
 
 
 def chance(size_bytes: int, rate_bytes: int) -> float:
@@ -79,18 +96,7 @@ class GateProgram(BoundedProbes):
         """Whether load() was called."""
         self._targets: dict[int, _GatedTarget] = {}  # by slot
         self._program = BpfProgram(
-            "heap/allocations.bpf.c",
-            {
-                **dict.fromkeys(("WITH_LABELS", "BY_LOCK", "WITH_RUNTIME_LOCKS", "COUNT_SHIFT"), 0),
-                **dict.fromkeys(("BY_SIZE", "CROSSES_STACKS", "WITH_ALARM"), 1),
-                "MAX_TARGETS": targets,
-                "MAX_SITES": targets * MAX_GATES,
-                "MAX_STACKS": 1,
-                "MAX_DEPTH": MAX_DEPTH,
-                "LOCK_CALLERS": MAX_LOCK_CALLERS,
-                "BIRTH_PAGES": _BIRTH_PAGES,
-            },
-            functions=("on_gate",),
+            source(), sizes={"MAX_TARGETS": targets, "MAX_SITES": targets * MAX_GATES}
         )
         self.tables = AllocationTables(self._program)
 
@@ -176,10 +182,9 @@ class GateProgram(BoundedProbes):
         """
         if not self.is_loaded:
             return ()
-        found = losses(self._program.maps["losses"].numbers())
+        lost = losses(self._program.maps["losses"].numbers())
         return [
-            replace(loss, kinds=(HEAP.name,)) if loss.name == _UNFOLLOWED else loss
-            for loss in found
+            replace(loss, kinds=(HEAP.name,)) if loss.name == _UNFOLLOWED else loss for loss in lost
         ]
 
     def close(self) -> None:

@@ -63,9 +63,9 @@ class GateRecording:
         self._in_use: dict[int, tuple[int, int]] | None = None
         program, sweepgen = profiler.program, None
         with suppress(GoTableError):  # without its variables, allocations are counted anyway
-            found = memory_globals(go.binary)
-            self._statistics = MemoryStatisticsReader(memory, go.binary, found, go.load_bias)
-            survivors = Survivors(memory, go.binary, found.heap + go.load_bias, go.load_bias)
+            places = memory_globals(go.binary)
+            self._statistics = MemoryStatisticsReader(memory, go.binary, places, go.load_bias)
+            survivors = Survivors(memory, go.binary, places.heap + go.load_bias, go.load_bias)
             self.followed = Followed(survivors)
             sweepgen = survivors.generation_address
         self._before = program.runs(slot), losses_of(program.losses(), slot)

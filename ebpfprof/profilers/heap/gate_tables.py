@@ -41,12 +41,12 @@ class AllocationTables:
         keys, totals = self._program.maps["totals"].rows()
         counts = dict(zip(keys.tolist(), totals["count"].tolist(), strict=True))
         self._read(set(counts))
-        found: Counter[AllocatingStack] = Counter()
+        by_stack: Counter[AllocatingStack] = Counter()
         for key, count in counts.items():
             owner, stack = self._stacks.get(key, (-1, None))
             if owner == index and stack is not None and count:
-                found[stack] += count
-        return found
+                by_stack[stack] += count
+        return by_stack
 
     def stack(self, key: int) -> AllocatingStack | None:
         """The stack with the key in a row of births(); None if it was lost."""
@@ -65,7 +65,7 @@ class AllocationTables:
             ours = keys[stacks["group"]["target"] == index]
             for table in ("totals", "stacks"):
                 self._program.maps[table].delete(ours)
-        self._stacks = {k: each for k, each in dict(self._stacks).items() if each[0] != index}
+        self._stacks = {k: known for k, known in dict(self._stacks).items() if known[0] != index}
 
     def _read(self, wanted: set[int]) -> None:
         if wanted <= self._stacks.keys():

@@ -45,13 +45,13 @@ class HeapRecording(MemoryRecording["HeapCounts | AllocationCounts"]):
         assert opened.go
         go = opened.go
         try:
-            found = heap_globals(go.binary)
+            places = heap_globals(go.binary)
         except SymbolizerError as error:
             raise for_user(opened.process, error) from error
         memory = opened.process.memory
         self._process = opened.process
         self._is_fresh, self._is_asked = profiler.is_fresh, profiler.is_asked
-        self._buckets = HeapBuckets(memory, go.binary.layout, found, go.load_bias)
+        self._buckets = HeapBuckets(memory, go.binary.layout, places, go.load_bias)
         at_gates = not keeps_profile(self._buckets, go.binary, opened.process)
         place = go.binary, go.load_bias, go.mappings
         self._stacks = HeapStacks(*place, at_gates=at_gates)
@@ -99,13 +99,13 @@ class HeapRecording(MemoryRecording["HeapCounts | AllocationCounts"]):
             ("heap_buckets_corrupt", _CORRUPT, getattr(self.last, "corrupt", 0)),
             ("heap_buckets_beyond", _BEYOND, int(getattr(self.last, "beyond", False))),
         )
-        found = [Loss(name, text, n, kinds) for name, text, n in counts if n]
-        return [*found, *(self.gates.losses() if self.gates else ())]
+        lost = [Loss(name, text, n, kinds) for name, text, n in counts if n]
+        return [*lost, *(self.gates.losses() if self.gates else ())]
 
     def failures(self) -> Sequence[Exception]:
         """Why buckets could not be read, or allocations not be counted."""
-        found = [*super().failures(), *(self.gates.failures() if self.gates else ())]
-        return [e for e in found if self._is_asked or not isinstance(e, UnsupportedTarget)]
+        errors = [*super().failures(), *(self.gates.failures() if self.gates else ())]
+        return [e for e in errors if self._is_asked or not isinstance(e, UnsupportedTarget)]
 
     def read(self) -> HeapCounts | AllocationCounts:
         """The buckets now, or what was counted. Raises UnsupportedTarget without both."""

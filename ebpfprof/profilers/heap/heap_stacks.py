@@ -59,8 +59,8 @@ class HeapStacks:
         """Look up many stacks at once, which is faster. Raises GoTableError."""
         pcs = {pc - self._bias for stack in stacks for pc in stack if stack not in self._known}
         new = pcs | {pc - 1 for pc in pcs}
-        found = self._binary.frames_many(new - self._frames.keys())
-        self._frames.update(found)
+        frames = self._binary.frames_many(new - self._frames.keys())
+        self._frames.update(frames)
 
     def of(self, stack: tuple[int, ...]) -> tuple[Location, ...]:
         """The stack as Go's profile has it. Raises GoTableError."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ebpfprof.errors import AttachFailed
@@ -15,6 +16,7 @@ from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.kernel.program import BpfProgram
+from ebpfprof.kernel.program_source import ProgramSource
 from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers import labels
 from ebpfprof.profilers.alarms import BudgetAlarms
@@ -49,7 +51,7 @@ _MAX_LOCKS = 1 << 16
 _FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes about 0.2 ms, at each reading a part of it
 _LARGE_MAPS = (
     *("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS", "MAX_PAIRS"),
-    "MAX_LENGTHS",
+    *("MAX_LENGTHS", "MAX_CHOSEN_LABELS"),
 )
 _KINDS_OF_LOSSES = {
     "pairs_full": ("wakers",),
@@ -71,6 +73,64 @@ class AttachedTarget:
     """Until when every wait is recorded, CLOCK_MONOTONIC; then one in eight is."""
 
 
+def source(config: WaitsConfig) -> ProgramSource:
+    """The program for these options."""
+    return ProgramSource(
+        "waits/waits.bpf.c",
+        {
+            "WITH_BLOCK": int(config.block),
+            "WITH_MUTEX": int(config.mutex),
+            "BY_LOCK": int(config.by_lock),
+            "EVERY_EVENT": int(config.block_rate_ns == 1),
+            "WITH_LABELS": int(config.labels),
+            "WITH_WAKERS": int(config.wakers),
+            "WITH_RUNTIME_LOCKS": int(config.runtime_locks),
+            "WITH_ONE_IN_EIGHT": int(config.tracks_waits),
+            "WITH_ALARM": int(config.tracks_waits),
+            # BCC makes the maps, too, but we don't use its maps: load() makes large ones.
+            **dict.fromkeys(_LARGE_MAPS, 1),
+            "MAX_DEPTH": MAX_DEPTH,
+            "LOCK_CALLERS": MAX_LOCK_CALLERS,
+            "COUNT_SHIFT": COUNT_SHIFT,
+        },
+        functions=(
+            *("on_wait", "on_settled", _wake_function(config)),
+            *(runtime_locks.FUNCTIONS if config.runtime_locks else ()),
+            *(_tracked_functions(config) if config.tracks_waits else ()),
+        ),
+        own_functions=("seed",),
+        numbers=(
+            *labels.NUMBERS,
+            "WITH_EARLIER",
+            "WITH_RUN_QUEUE",
+            "BLOCK_RATE_NS",
+            "MUTEX_FRACTION",
+        ),
+    )
+
+
+def sources() -> Iterator[ProgramSource]:
+    """The program with all combinations of options."""
+    switches = (True, False)
+    for block, mutex, by_lock, wakers, has_runtime_locks, has_labels, tracks, every in product(
+        switches, repeat=8
+    ):
+        is_made = block or (mutex and not wakers)
+        if is_made and (mutex or not (by_lock or has_runtime_locks)):
+            yield source(
+                WaitsConfig(
+                    block=block,
+                    mutex=mutex,
+                    by_lock=by_lock,
+                    wakers=wakers,
+                    runtime_locks=has_runtime_locks,
+                    labels=has_labels,
+                    one_in_eight=tracks,
+                    block_rate_ns=1 if every else 2,
+                )
+            )
+
+
 class WaitsCollector(BoundedProbes):
     """The BPF program, loaded once, with the probes of any number of targets."""
 
@@ -82,37 +142,16 @@ class WaitsCollector(BoundedProbes):
         self._config = config
         self._targets = targets
         self._attached: dict[int, AttachedTarget] = {}
-        self._wake = "on_wake" if config.block else "on_release"
         self._program = BpfProgram(
-            "waits/waits.bpf.c",
+            source(config),
             {
-                "WITH_BLOCK": int(config.block),
-                "WITH_MUTEX": int(config.mutex),
-                "BY_LOCK": int(config.by_lock),
-                "WITH_LABELS": int(config.labels),
-                **labels.macros(config.label_keys),
-                "WITH_WAKERS": int(config.wakers),
-                "WITH_RUNTIME_LOCKS": int(config.runtime_locks),
+                **labels.numbers(config.label_keys),
                 "WITH_RUN_QUEUE": int(config.run_queue),
                 "WITH_EARLIER": int(config.earlier_waits),
-                "WITH_ONE_IN_EIGHT": int(config.tracks_waits),
-                "WITH_ALARM": int(config.tracks_waits),
-                "BLOCK_RATE_NS": f"{config.block_rate_ns}ULL",
-                "MUTEX_FRACTION": f"{config.mutex_fraction}ULL",
-                "MAX_TARGETS": targets,
-                "MAX_SITES": targets * SITES_PER_TARGET,
-                # BCC makes the maps, too, but we don't use its maps: load() makes large ones.
-                **dict.fromkeys(_LARGE_MAPS, 1),
-                "MAX_DEPTH": MAX_DEPTH,
-                "LOCK_CALLERS": MAX_LOCK_CALLERS,
-                "COUNT_SHIFT": COUNT_SHIFT,
+                "BLOCK_RATE_NS": config.block_rate_ns,
+                "MUTEX_FRACTION": config.mutex_fraction,
             },
-            functions=(
-                *("on_wait", "on_settled", self._wake),
-                *(runtime_locks.FUNCTIONS if config.runtime_locks else ()),
-                *(_tracked_functions(config) if config.tracks_waits else ()),
-            ),
-            own_functions=("seed",) if config.earlier_waits else (),
+            {"MAX_TARGETS": targets, "MAX_SITES": targets * SITES_PER_TARGET},
         )
         self.tables = WaitTables(self._program, config)
         self._sites = SiteTable(self._program, config)
@@ -132,7 +171,7 @@ class WaitsCollector(BoundedProbes):
             "stacks": stacks,
             "totals": stacks,
             "locks": _MAX_LOCKS,
-            "label_sets": labels.MAX_LABEL_SETS,
+            **labels.rows(self._config.label_keys),
             "sleepers": runtime_locks.MAX_SLEEPERS,
             "pairs": _MAX_PAIRS,
             "counted_wakers": _MAX_WAITS,
@@ -389,6 +428,10 @@ class WaitsCollector(BoundedProbes):
         window = {"active": int(end_ns > 0), "begin_ns": begin_ns, "end_ns": end_ns}
         window["every_until_ns"] = min(target.every_until_ns, end_ns)
         self._program.maps["targets"].set_struct(index, {**target.fields, **window})
+
+
+def _wake_function(config: WaitsConfig) -> str:
+    return "on_wake" if config.block else "on_release"
 
 
 def _tracked_functions(config: WaitsConfig) -> tuple[str, ...]:

@@ -1,15 +1,18 @@
 """The rows of the profiles of waits, from one wait in eight and from goroutine samples.
 
 Counts are those of one wait in eight, and those of the waits that two goroutine samples saw, which
-it leaves out. So are delays, with three exceptions, for which all of the delay comes from samples:
+it leaves out. Delays of the others are from both, probes and samples, each with the weight of its
+precision. There are three exceptions, for which all of the delay comes from samples:
 
-- Short waits. A trap where a wait begins and one where it ends make it longer. Half of what a trap
-  costs lies between the two clock readings; we subtract it. That is a constant, and what is left is
-  an error: below 20 us it may be more than the wait.
-- Waits of a recording with pauses: probes slow down the program between them, and of a wait that
-  began before a window only the end is seen.
-- Waits of which the probes recorded none: after a burst there may be no window for seconds. Then
-  the count is that of the waits in samples, too.
+- Of a wait that began before a window only the end is seen, so the delay of a stack with many of
+  these is unknown to probes.
+- Of many short waits and a few long ones, perhaps no long one was recorded.
+- After a burst there may be no window for seconds. Then the count is that of the waits in samples,
+  too.
+
+A trap where a wait begins and one where it ends make it longer. Half of what a trap costs lies
+between the two clock readings; we subtract it. That is a constant, and what is left is an error:
+below some microseconds it may be more than the wait.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.waits.alternation import alternation_variances
@@ -49,19 +52,25 @@ StackTest = Callable[[tuple[int, ...]], bool]
 """Tests a stack, by its return addresses."""
 _SHORT_NS: Final = 20_000
 _LONGER_NS: Final = 2000  # by so much, or so, probes make a wait longer on a busy machine
-_LATE_NS: Final = 1_000_000  # samples of a busy machine are that late, or a fifth of it
 _DOUBT: Final = 0.5
 _ENOUGH_HITS: Final = 25  # for a standard error of a fifth
 _FEW_HITS: Final = 4
 _SURE: Final = 2  # standard errors
-_UNEVEN: Final = (
-    4.0  # the mean of squares, by the square of the mean: twice that of exponential waits
-)
+_DELAYED_NS: Final = 1000  # by so much, or so, traps make a wait longer: on a quiet machine half
+_LATE: Final = 0.1  # of the time: by so much, or so, samples see too little, if they come late
+_LATE_NS: Final = 1_000_000  # as on a busy machine; of waits that are longer it is less
 _LATE_WAKE_NS: Final = 500  # by so much, or so, the trap at the wake makes waits for locks longer
 _MUCH_LESS: Final = 0.7  # of the time: on a busy machine samples see a fifth too little
 _CUT_OFF: Final = 0.1  # of the waits of a stack that end in windows
 _END: Final = "runtime.goexit"
 _NO_WAITS: Final = SampledStack()
+
+
+class _Value(NamedTuple):
+    """An estimate and its variance."""
+
+    value: float
+    variance: float
 
 
 @dataclass(slots=True)
@@ -149,12 +158,11 @@ def _block(
             turns += _tracked_too_often(estimate, seen)
         estimate = _with_alternation(estimate, turns)
         correction, variance = _correction(sums, stack, estimate, seen)
-        mean_ns = estimate.sampled.delay_ns / max(1.0, estimate.sampled.count)
         estimate = estimate._replace(
             sampled=replace(estimate.sampled, count=correction * estimate.sampled.count),
             count_variance=variance,
         )
-        row = _block_row(sums, stack, estimate, seen, mean_ns, hit_ns)
+        row = _block_row(sums, stack, estimate, seen, hit_ns)
         seen_sums = sums.seen(stack)
         found.append(BlockEstimate(row, estimate.every, seen_sums, correction, seen.lengths))
     for (sema, return_pcs, labels), sampled in left.items():
@@ -194,7 +202,7 @@ def _tracked_too_often(estimate: StackEstimate, seen: SampledStack) -> float:
         return 0.0
     waited_ns, each_ns = seen.ns - seen.long_ns, seen.ns / seen.hits
     error_ns = math.sqrt(seen.variance + each_ns**2 + estimate.delay_variance)
-    if waited_ns + _SURE * error_ns > short.delay_ns or waited_ns > _MUCH_LESS * short.delay_ns:
+    if waited_ns + _SURE * error_ns >= short.delay_ns or waited_ns > _MUCH_LESS * short.delay_ns:
         return 0.0
     return (short.count * (1 - waited_ns / short.delay_ns)) ** 2
 
@@ -217,9 +225,7 @@ def _correction(
     Goroutines run for other reasons, too: the network, preemption. With probes a server may have
     fewer of these runs for a wait. So what windows have is too much by as much as most of the runs
     are not after waits. Samples know the time of all waits, and probes that of one, if it is not
-    short. If that has the smaller error, it is the middle of both, with half of their difference as
-    an error: the waits of a few windows may be longer than others, and samples of a busy machine
-    come late.
+    short. Both together count.
     """
     short, by_runs = estimate.sampled, estimate.count_variance
     if not sums.windows or short.count <= 0:
@@ -230,16 +236,10 @@ def _correction(
         count = waited_ns / mean_ns
         of_mean = (_LONGER_NS / mean_ns) ** 2 + 2 / max(1.0, sums.seen(stack).parks)
         relative = seen.variance / waited_ns**2 + of_mean
-        if relative < by_runs / short.count**2:
-            variance = relative * count**2
-            count, apart = _middle(count, short.count)
-            return count / short.count, variance + apart
+        of_samples = _Value(count, relative * count**2)
+        count, by_runs = _combined(_Value(short.count, by_runs), of_samples)
+        return count / short.count, by_runs
     return 1.0, by_runs
-
-
-def _middle(one: float, other: float) -> tuple[float, float]:
-    """The middle of two estimates, and the variance by which they are apart."""
-    return (one + other) / 2, ((one - other) / 2) ** 2
 
 
 def _block_row(
@@ -247,7 +247,6 @@ def _block_row(
     stack: KnownStack,
     estimate: StackEstimate,
     seen: SampledStack,
-    mean_ns: float,
     hit_ns: float,
 ) -> StackTotal:
     row = row_of(stack, estimate)
@@ -260,38 +259,46 @@ def _block_row(
     row.count += cut_off + seen.long
     within_ns = min(PART_WITHIN * hit_ns * TRACKING_PERIOD * short.probed, short.delay_ns / 2)
     stamped = TRACKING_PERIOD * (short.parks - short.probed)
-    row.delay_variance += within_ns**2 + (_LATE_WAKE_NS * stamped) ** 2 + seen.long_variance
-    is_short = short.probed > 0 and short.delay_ns < _SHORT_NS * short.count
-    is_cut_off = cut_off > _CUT_OFF * count
-    is_known = seen.hits >= _ENOUGH_HITS
-    is_better = sums.has_pauses and _is_smaller(
-        (seen.ns, seen.variance), (row.delay_ns, row.delay_variance)
+    whole = count / short.count if short.count > 0 else 1.0
+    by_probes = _Value(
+        whole * (short.delay_ns - within_ns),
+        row.delay_variance
+        + (_DELAYED_NS * TRACKING_PERIOD * short.probed) ** 2
+        + (_LATE_WAKE_NS * stamped) ** 2,
     )
-    if is_cut_off or is_better or (is_known and (is_short or sums.has_pauses)):
-        row.delay_ns = round(estimate.every.delay_ns + seen.ns)
-        row.delay_variance = seen.variance
-        if not is_cut_off and _SHORT_NS < mean_ns < _LATE_NS:  # as in _correction()
-            delay_ns, apart = _middle(seen.ns, count * mean_ns + seen.long_ns)
-            row.delay_ns = round(estimate.every.delay_ns + delay_ns)
-            row.delay_variance += apart
+    short_ns = seen.ns - seen.long_ns
+    late_ns = _LATE * short_ns / max(1.0, short.delay_ns / max(short.count, 1.0) / _LATE_NS)
+    by_samples = _Value(short_ns, seen.variance - seen.long_variance + late_ns**2)
+    if cut_off > _CUT_OFF * count or _is_tail_missing(by_probes.value, seen):
+        delay = by_samples
     else:
-        whole = count / short.count if short.count > 0 else 1.0
-        delay_ns = whole * (short.delay_ns - within_ns)
-        if _is_tail_missing(delay_ns, seen):
-            delay_ns = seen.ns - seen.long_ns
-            row.delay_variance += seen.variance
-        elif _is_uneven(short) and not is_known:
-            row.delay_variance += max(0.0, seen.ns - seen.long_ns - delay_ns) ** 2
-        row.delay_ns = round(estimate.every.delay_ns + delay_ns + seen.long_ns)
+        delay = _combined(by_probes, by_samples) if seen.ended > seen.long else by_probes
+    row.delay_ns = round(estimate.every.delay_ns + delay.value + seen.long_ns)
+    row.delay_variance = delay.variance + seen.long_variance
     return row
 
 
-def _is_smaller(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    """Whether the error of a value is the smaller part of it; they are pairs of value and variance.
+def _combined(one: _Value, other: _Value) -> _Value:
+    """Both together, each with the weight of its precision.
+
+    Where they are further apart than their errors explain, something else is wrong with one of
+    them, and both errors are widened by as much (DerSimonian and Laird's estimate).
+    """
+    apart = (one.value - other.value) ** 2
+    between = max(0.0, (apart - one.variance - other.variance) / 2)
+    weights = [each.variance + between for each in (other, one)]  # the precision is the inverse
+    if not (total := sum(weights)):
+        return one
+    value = (one.value * weights[0] + other.value * weights[1]) / total
+    return _Value(value, weights[0] * weights[1] / total)
+
+
+def _is_better(one: _Value, other: _Value) -> bool:
+    """Whether the error is a smaller part of the value.
 
     The smaller error in ns would be that of the smaller value, which may be too small.
     """
-    return one[0] > 0 and one[1] * other[0] ** 2 < other[1] * one[0] ** 2
+    return one.value > 0 and one.variance * other.value**2 < other.variance * one.value**2
 
 
 def _lengths(estimate: StackEstimate, parks: StackSums, seen: SampledStack) -> WaitHistogram:
@@ -306,12 +313,6 @@ def _lengths(estimate: StackEstimate, parks: StackSums, seen: SampledStack) -> W
         whole = max(0.0, 1 - 2 * part) / (1 - part) if part < 1 else 0.0
     short = estimate.sampled.lengths.scaled_to(whole * estimate.sampled.count)
     return estimate.every.lengths + short + seen.lengths
-
-
-def _is_uneven(short: StackSums) -> bool:
-    """Whether waits differ so much that a few long ones may have much of the delay."""
-    tracked_ns = short.delay_ns / TRACKING_PERIOD
-    return short.squares * short.parks > _UNEVEN * tracked_ns**2
 
 
 def _is_tail_missing(delay_ns: float, seen: SampledStack) -> bool:
@@ -365,8 +366,8 @@ def _unprobed_row(stack: KnownStack, estimate: StackEstimate, seen: SampledStack
     of_samples, is_known = seen.variance, seen.hits >= _ENOUGH_HITS
     if not is_known:  # of few, the variance is not known either: one hit more or less
         of_samples += (seen.ns / max(1, seen.hits)) ** 2
-    is_better = not estimate.delay_variance or _is_smaller(
-        (seen.ns, of_samples), (before.delay_ns, estimate.delay_variance)
+    is_better = not estimate.delay_variance or _is_better(
+        _Value(seen.ns, of_samples), _Value(before.delay_ns, estimate.delay_variance)
     )
     if is_known or (seen.ns > 0 and is_better):
         row.delay_ns, row.delay_variance = round(every.delay_ns + seen.ns), of_samples

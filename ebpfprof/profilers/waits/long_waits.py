@@ -69,11 +69,11 @@ class SampledStack:
         As many hits as `ns` and its variance correspond to are a count of rare events. Such a count
         has an interval of 95 % that is wider than its own root shows (Wilson's).
         """
-        if not self.hits:
+        if self.ns <= 0:
             return self
-        variance = max(self.variance, (self.ns / self.hits) ** 2)
-        unit = variance / self.ns if self.ns > 0 else 0.0
-        count = self.ns / unit if unit else 0.0
+        variance = max(self.variance, (self.ns / max(1, self.hits)) ** 2)
+        unit = variance / self.ns
+        count = self.ns / unit
         deviation = _OF_95 / 2 + math.sqrt(count + (_OF_95 / 2) ** 2)
         return replace(self, variance=(unit * deviation) ** 2)
 

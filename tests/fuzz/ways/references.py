@@ -158,6 +158,7 @@ REFERENCES: Final = (
             "ebpfprof.goruntime.references.scan",
             "ebpfprof.goruntime.references.path_tree",
             "ebpfprof.goruntime.references.allocation_sites",
+            "ebpfprof.goruntime.references.leaks",
         ),
         ask_graph,
         graph_seeds,

@@ -82,7 +82,8 @@ func operations() []operation {
 	var all []operation
 	for _, some := range [][]operation{
 		channelOperations, selectOperations, syncOperations, semaphoreOperations,
-		stackOperations, wrapperOperations, newerOperations, cgoOperations, silentOperations,
+		stackOperations, genericOperations, wrapperOperations, newerOperations, cgoOperations,
+		silentOperations,
 	} {
 		all = append(all, some...)
 	}

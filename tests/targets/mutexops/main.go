@@ -80,7 +80,7 @@ func main() {
 func operations() []operation {
 	var all []operation
 	for _, some := range [][]operation{
-		mutexOperations, rwMutexOperations, wayOperations, stackOperations, cgoOperations,
+		mutexOperations, rwMutexOperations, wayOperations, genericOperations, stackOperations, cgoOperations,
 		silentOperations,
 	} {
 		all = append(all, some...)

@@ -24,8 +24,6 @@ var wayOperations = []operation{
 	{"methodExpression", 15, methodExpression},
 	{"inlinedUnlock", 63, inlinedUnlock},
 	{"inlinedRUnlock", 65, inlinedRUnlock},
-	{"genericMethod", 3 * 23, genericMethod},
-	{"genericFunction", 2 * 29, genericFunction},
 	{"closures", 35, closures},
 	{"newGoroutine", 6, startGoroutine},
 	{"timerFunction", 38, timerFunction},
@@ -176,36 +174,6 @@ func inlinedUnlock(n int) {
 func inlinedRUnlock(n int) {
 	var mu sync.RWMutex
 	harness.Rounds(n, mu.RLock, passer(&mu), func() { rUnlockOuter(&mu) })
-}
-
-type guarded[K comparable, V any] struct {
-	mu    sync.Mutex
-	items map[K]V
-}
-
-//go:noinline
-func (g *guarded[K, V]) put(key K, value V) {
-	g.items[key] = value
-	g.mu.Unlock()
-}
-
-func genericMethod(n int) {
-	a := &guarded[string, int]{items: map[string]int{}}
-	b := &guarded[int, *int]{items: map[int]*int{}}
-	c := &guarded[[2]float64, error]{items: map[[2]float64]error{}}
-	harness.Rounds(n/3, a.mu.Lock, passer(&a.mu), func() { a.put("a", 1) })
-	harness.Rounds(n/3, b.mu.Lock, passer(&b.mu), func() { b.put(1, nil) })
-	harness.Rounds(n/3, c.mu.Lock, passer(&c.mu), func() { c.put([2]float64{}, nil) })
-}
-
-//go:noinline
-func unlock[L sync.Locker](l L) { l.Unlock() }
-
-func genericFunction(n int) {
-	var mu sync.Mutex
-	a := &account{}
-	harness.Rounds(n/2, mu.Lock, passer(&mu), func() { unlock(&mu) })
-	harness.Rounds(n/2, a.Lock, passer(a), func() { unlock[sync.Locker](a) })
 }
 
 func closures(n int) {

@@ -5,12 +5,16 @@
 //	cut NAME   drops the reference with that name
 //	gc         collects garbage, twice, as sync.Pool needs
 //	grow N     adds N sessions
+//	leak       starts goroutines that can never continue, and others that can
+//	profile    has the runtime find those that can't, where it can (Go 1.27)
 package main
 
 import (
 	"container/list"
 	"fmt"
+	"io"
 	"runtime"
+	"runtime/pprof"
 	"sync"
 	"time"
 	"unsafe"
@@ -203,6 +207,92 @@ func cut(name string) {
 	}
 }
 
+var signals = make(chan bool)
+
+//go:noinline
+func leakedSend(answer chan int, payload *[4000]byte) {
+	answer <- len(payload)
+	runtime.KeepAlive(payload)
+}
+
+// leakedOuter is the only one that has the channel of leakedInner.
+//
+//go:noinline
+func leakedOuter(mine, other chan int) {
+	go leakedInner(other)
+	<-mine
+	other <- 1
+}
+
+//go:noinline
+func leakedInner(mine chan int) { <-mine }
+
+//go:noinline
+func leakedSelect(first, second chan int) {
+	select {
+	case <-first:
+	case second <- 1:
+	}
+}
+
+//go:noinline
+func leakedNil() {
+	var never chan int
+	<-never
+}
+
+//go:noinline
+func leakedGroup(group *sync.WaitGroup) { group.Wait() }
+
+//go:noinline
+func leakedLock(mu *sync.Mutex) { mu.Lock() }
+
+//go:noinline
+func fineGlobal() { <-signals }
+
+//go:noinline
+func fineTimer() { <-time.After(time.Hour) }
+
+//go:noinline
+func fineSleep(mine chan int) {
+	go fineBySleeper(mine)
+	time.Sleep(time.Hour)
+	mine <- 1
+}
+
+//go:noinline
+func fineBySleeper(mine chan int) { <-mine }
+
+//go:noinline
+func start(index int) {
+	go leakedSend(make(chan int), new([4000]byte))
+	go leakedOuter(make(chan int), make(chan int))
+	go leakedSelect(make(chan int), make(chan int))
+	go leakedNil()
+	group := new(sync.WaitGroup)
+	group.Add(1)
+	go leakedGroup(group)
+	mu := new(sync.Mutex)
+	mu.Lock()
+	go leakedLock(mu)
+	go fineGlobal()
+	go fineTimer()
+	go fineSleep(make(chan int))
+}
+
+// leak starts them in a goroutine that ends: what a stack had before would still refer to channels.
+func leak() {
+	ready := make(chan bool)
+	go func() {
+		for index := 0; index < 3; index++ {
+			start(index)
+		}
+		time.Sleep(200 * time.Millisecond)
+		ready <- true
+	}()
+	<-ready
+}
+
 func main() {
 	ready := make(chan bool)
 	go hold(ready)
@@ -216,6 +306,12 @@ func main() {
 			cut(words[1])
 		case "grow":
 			addSessions(harness.Number(words[1]))
+		case "leak":
+			leak()
+		case "profile":
+			if leaks := pprof.Lookup("goroutineleak"); leaks != nil {
+				harness.Check(leaks.WriteTo(io.Discard, 0))
+			}
 		case "gc":
 			runtime.GC()
 			runtime.GC()

@@ -6,6 +6,9 @@
  */
 #include "linux/types.h"
 
+#define LOOP_MASK 0
+#define VERIFIED_ONCE
+
 struct piece {
     u64 start;
     u64 size_bytes;

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ebpfprof.kernel.program import BpfProgram
 
 MACROS = {
-    **{"WITH_KERNEL": 1, "WITH_LABELS": 1, "WITH_CHOSEN_LABELS": 0, "BY_LOCK": 0},
+    **{"WITH_KERNEL": 1, "WITH_LABELS": 1, "WITH_CHOSEN_LABELS": 0, "BY_LOCK": 0, "TARGETS": 1},
     **{
         "WITH_ALARM": 1,
         "WITH_EARLIER": 1,
@@ -56,7 +56,14 @@ MACROS = {
         "WITH_RUNTIME_LOCKS": 1,
     },
     **{"WITH_WAKERS": 1, "MAX_PAIRS": 1},
-    **{"BLOCK_RATE_NS": 1, "MUTEX_FRACTION": 1, "COUNT_SHIFT": 16, "LOCK_CALLERS": 4},
+    **{
+        "EVERY_EVENT": 1,
+        "BLOCK_RATE_NS": 1,
+        "MUTEX_FRACTION": 1,
+        "COUNT_SHIFT": 16,
+        "LOCK_CALLERS": 4,
+        "MAX_CHOSEN_LABELS": 1,
+    },
     **{"MAX_TARGETS": 1, "MAX_SITES": 1, "MAX_DEPTH": MAX_DEPTH, "MAX_LABEL_SETS": 1},
     **{"MAX_SAMPLES": 1, "MAX_LINES": 1, "MAX_RULES": 1, "RING_PAGES": 1, "MAX_WAITS": 1},
     **{"MAX_STACKS": 1, "MAX_LOCKS": 1, "MAX_SLEEPERS": 1, "MAX_LENGTHS": 1},

@@ -37,11 +37,9 @@ u64 read(u64 labels, u64 is_slice, struct label_set *set) {
 u64 owner(u64 target_index, u64 turn) {
     return label_owner(target_index, turn);
 }
-#if WITH_CHOSEN_LABELS
 void choose(u64 hash) {
     chosen_labels.insert(&hash, &hash);
 }
-#endif
 """
 MACROS = {"MAX_TARGETS": 1, "MAX_LABEL_SETS": 4, "MAX_CHOSEN_LABELS": 8}
 LABEL_SET = c_facts.struct("common/labels.h", "label_set")

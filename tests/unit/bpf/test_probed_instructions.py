@@ -54,7 +54,7 @@ u64 enter(struct pt_regs *registers) {
 MACROS = {
     "WITH_KERNEL": 1,
     "WITH_LABELS": 0,
-    "MAX_TARGETS": 1,
+    **{"MAX_TARGETS": 1, "TARGETS": 1},
     "MAX_DEPTH": MAX_DEPTH,
     "MAX_SAMPLES": 4,
     "MAX_LINES": 4,

@@ -79,6 +79,7 @@ def test_every_option_says_what_it_is_for(name: str) -> None:
     assert any(option.typed == "-h, --help" for option in options)
 
 
+@pytest.mark.machine
 def test_the_manual_page_is_good_roff(tmp_path: Path) -> None:
     done = subprocess.run(
         ["groff", "-man", "-Tutf8", "-ww", "-z", ROOT / MANUAL],

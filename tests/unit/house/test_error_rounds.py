@@ -14,6 +14,7 @@ from tests.tools.error_rounds import (
     Row,
     docs_table,
     programs,
+    rounds_of,
     shown,
     tallied,
 )
@@ -43,6 +44,8 @@ def test_an_exact_count_has_to_be_gos_own() -> None:
 def test_what_tables_show_as_unknown_is_not_judged() -> None:
     (tally,) = tallied([row(100, 51), row(0, 0), row(100)]).values()
     assert (tally.rounds, tally.hidden) == (1, 2)
+    assert rounds_of([row(100, 51), row(0, 0), row(100), row(100, what="mutex count")]) == 3
+    assert rounds_of([]) == 0
 
 
 def test_the_width_is_half_of_an_interval_and_the_scale_compares_it_with_real_errors() -> None:

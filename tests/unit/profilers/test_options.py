@@ -8,15 +8,7 @@ from typing import Any
 import pytest
 
 from ebpfprof.profilers.options import Options
-from ebpfprof.profilers.registry import (
-    kind_named,
-    kinds,
-    options_of_kinds,
-    register,
-    registered,
-)
-from ebpfprof.settings.setting import Setting
-from ebpfprof.settings.values import NumberValue
+from ebpfprof.profilers.registry import kinds, options_of_kinds
 
 
 def test_missing_options_have_the_default_of_their_kind() -> None:
@@ -89,12 +81,3 @@ def test_each_kind_says_which_events_are_recorded() -> None:
     }
     assert Options(fresh_heap=True).sampling("heap") == f"{sampled} now"
     assert Options().sampling("block") == Options().sampling("mutex") == "every event"
-
-
-def test_an_option_belongs_to_a_single_kind() -> None:
-    hz = Setting("hz", NumberValue(), 10, "Samples per second.", flags="--other-hz")
-    with pytest.raises(ValueError, match="hz"):
-        register(replace(kind_named("cpu"), name="other", key="", options=(hz,)))
-    with registered(replace(kind_named("cpu"), name="other", key="", options=())) as other:
-        assert kind_named("other") is other
-        assert other in kinds()

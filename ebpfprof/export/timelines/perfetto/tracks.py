@@ -101,11 +101,11 @@ class TracePackets:
         track = uuid("thread", tid)
         if track not in self._known:
             self._known.add(track)
-            found = self._packet().track_descriptor
-            found.uuid, found.parent_uuid = track, uuid("process")
-            found.thread.pid, found.thread.tid = self._timeline.pid, tid
+            described = self._packet().track_descriptor
+            described.uuid, described.parent_uuid = track, uuid("process")
+            described.thread.pid, described.thread.tid = self._timeline.pid, tid
             name = self._timeline.threads.get(tid, "")
-            found.thread.thread_name = (name or f"thread {tid}").encode(errors="replace")
+            described.thread.thread_name = (name or f"thread {tid}").encode(errors="replace")
         return track
 
     def title(self, goid: int) -> str:
@@ -137,11 +137,11 @@ class TracePackets:
 
     def _describe(self, track: int, name: str, parent: int, rank: int = 0, unit: str = "") -> None:
         self._known.add(track)
-        found = self._packet().track_descriptor
-        found.uuid, found.parent_uuid = track, parent
-        found.name, found.sibling_order_rank = name.encode(errors="replace"), rank
+        described = self._packet().track_descriptor
+        described.uuid, described.parent_uuid = track, parent
+        described.name, described.sibling_order_rank = name.encode(errors="replace"), rank
         if unit:
-            found.counter.unit_name = unit.encode()
+            described.counter.unit_name = unit.encode()
 
     def _packet(self) -> ProtoMessage:
         packet = self._trace.packet.add(trusted_packet_sequence_id=_SEQUENCE)

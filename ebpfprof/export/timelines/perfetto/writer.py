@@ -181,11 +181,11 @@ class _Writer:
         for at_ns, state, change in changes:
             if at_ns >= due_ns:
                 due_ns = at_ns + _COUNTED_EVERY_NS
-                for each in STATES:
-                    if now[each] != written[each]:
-                        written[each] = now[each]
-                        name = f"goroutines {each}"
-                        self._count(at_ns, name, now[each], unit="goroutines")
+                for did in STATES:
+                    if now[did] != written[did]:
+                        written[did] = now[did]
+                        name = f"goroutines {did}"
+                        self._count(at_ns, name, now[did], unit="goroutines")
                 yield
             now[state] += change
 
@@ -198,19 +198,19 @@ class _Writer:
 
     def _annotations(self) -> Iterator[None]:
         """Regions and messages on a track of each goroutine, tasks on tracks of their type."""
-        found = annotated(self._timeline)
+        annotations = annotated(self._timeline)
         packets = self._packets
         # Those outside first: slices of one track are nested.
-        for region in sorted(found.regions, key=lambda of: (of.begin_ns, -of.end_ns)):
+        for region in sorted(annotations.regions, key=lambda of: (of.begin_ns, -of.end_ns)):
             track = self._regions(region.goid)
             event = packets.slice(
                 *(region.begin_ns, region.end_ns, track, printable(region.name)),
                 stack=region.stack,
             )
             if region.task != NO_TASK:
-                self._annotate(event, "task", _task_title(found, region.task))
+                self._annotate(event, "task", _task_title(annotations, region.task))
             yield
-        for message in found.messages:
+        for message in annotations.messages:
             event = packets.named(
                 message.at_ns,
                 INSTANT,
@@ -220,10 +220,10 @@ class _Writer:
             )
             self._annotate(event, "message", printable(message.message))
             if message.task != NO_TASK:
-                self._annotate(event, "task", _task_title(found, message.task))
+                self._annotate(event, "task", _task_title(annotations, message.task))
             yield
         lanes: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for task in sorted(found.tasks.values(), key=lambda of: of.begin_ns):
+        for task in sorted(annotations.tasks.values(), key=lambda of: of.begin_ns):
             name = printable(task.name) or UNNAMED
             lane = _free_lane(lanes[name], task)
             number = packets.names.name(name) << _LANE_BITS | lane
@@ -231,7 +231,7 @@ class _Writer:
             event = packets.slice(task.begin_ns, task.end_ns, track, name)
             self._annotate(event, "task", str(task.number))
             if task.parent != NO_TASK:
-                self._annotate(event, "part of", _task_title(found, task.parent))
+                self._annotate(event, "part of", _task_title(annotations, task.parent))
             yield
 
     def _regions(self, goid: int) -> int:
@@ -264,6 +264,6 @@ def _free_lane(lanes: list[tuple[int, int]], task: AnnotatedTask) -> int:
     return lane
 
 
-def _task_title(found: Annotations, number: int) -> str:
-    task = found.tasks.get(number)
+def _task_title(annotations: Annotations, number: int) -> str:
+    task = annotations.tasks.get(number)
     return f"{number} {printable(task.name)}".rstrip() if task else str(number)

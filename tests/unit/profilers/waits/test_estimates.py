@@ -96,7 +96,7 @@ def test_of_long_enough_waits_counts_and_delays_are_those_of_one_in_eight() -> N
     row = block_row(eighth({A: tracked(100, MS)}))
     assert (row.count, row.delay_ns) == (800, 800 * MS)
     assert row.count_variance == CHANCE
-    assert row.delay_variance == pytest.approx(CHANCE * MS**2)
+    assert row.delay_variance == pytest.approx(CHANCE * MS**2, rel=0.001)
 
 
 def test_a_wait_that_two_samples_saw_is_added_once() -> None:
@@ -107,8 +107,11 @@ def test_a_wait_that_two_samples_saw_is_added_once() -> None:
     row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen})
     assert row.count == 800 + 20
     assert row.delay_ns == 800 * MS + 800 * MS
-    of_long = seen.as_uncertain().long_variance
-    assert row.delay_variance == pytest.approx(CHANCE * MS**2 + of_long)
+    long_alone = replace(seen, ns=800 * MS, ended=20)
+    row = block_row(eighth({A: tracked(100, MS)}), {key(A): long_alone})
+    assert row.delay_ns == 800 * MS + 800 * MS
+    of_long = long_alone.as_uncertain().variance
+    assert row.delay_variance == pytest.approx(CHANCE * MS**2 + of_long, rel=0.001)
 
 
 def test_lengths_are_those_of_tracked_waits_and_of_those_that_samples_saw() -> None:
@@ -154,32 +157,41 @@ def test_times_in_the_run_queue_stand_for_those_after_all_waits() -> None:
     assert queued.lengths.total == queued.count == 800
 
 
-@pytest.mark.parametrize(
-    ("seen_ms", "hits", "delay_ms"),
-    [(900, 9, 800), (2400, 24, 2400), (2400, 3, 800)],
-)
 @pytest.mark.parametrize("mean_ns", [MS, 10 * US])
-def test_time_that_probes_lack_is_that_of_samples_if_they_saw_much_more(
-    seen_ms: int, hits: int, delay_ms: int, mean_ns: int
-) -> None:
+def test_time_that_probes_lack_is_that_of_samples_if_they_saw_much_more(mean_ns: int) -> None:
     """Of 800 waits of 1 ms or 10 us, those of 100 ms may not have been tracked."""
-    part = mean_ns / MS
-    seen = SampledStack(seen_ms * part * MS, hits, hits, variance=hits * (100.0 * mean_ns) ** 2)
+    seen = SampledStack(2400 * mean_ns, 24, 24, variance=24 * (100.0 * mean_ns) ** 2)
     row = block_row(eighth({A: tracked(100, mean_ns)}), {key(A): seen})
-    assert (row.count, row.delay_ns) == (800, delay_ms * part * MS)
-    of_samples = seen.as_uncertain().variance if delay_ms > 800 else 0.0
-    assert row.delay_variance == pytest.approx(CHANCE * mean_ns**2 + of_samples)
+    assert (row.count, row.delay_ns) == (800, 2400 * mean_ns)
+    assert row.delay_variance == pytest.approx(seen.as_uncertain().variance + (0.1 * seen.ns) ** 2)
 
 
-def test_a_tail_that_may_be_chance_is_in_the_error_if_waits_differ_much() -> None:
-    """Of 100 tracked waits, one had half of the delay."""
-    uneven = replace(tracked(100, MS), squares=50 * (10.0 * MS) ** 2)
-    seen = SampledStack(900 * MS, 9, 9, variance=9 * (100.0 * MS) ** 2)
-    row = block_row(eighth({A: uneven}), {key(A): seen})
-    assert row.delay_ns == 800 * MS
-    assert row.delay_variance == pytest.approx(
-        1.02 * 56 * 50 * (10.0 * MS) ** 2 + (100.0 * MS) ** 2
-    )
+def test_delays_are_from_probes_and_samples_with_the_weights_of_their_precision() -> None:
+    by_probes = block_row(eighth({A: tracked(100, MS)}))
+    seen = SampledStack(900.0 * MS, 90, 90, variance=CHANCE * MS**2)
+    variance = seen.as_uncertain().variance + (0.1 * 900 * MS) ** 2  # samples may come late
+    row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen})
+    precisions = 1 / by_probes.delay_variance, 1 / variance
+    assert row.delay_variance == pytest.approx(1 / sum(precisions))
+    expected = 800 * MS * precisions[0] + 900 * MS * precisions[1]
+    assert row.delay_ns == pytest.approx(expected / sum(precisions))
+
+
+@pytest.mark.parametrize(("seen_ms", "hits"), [(600, 120), (1600, 8), (2400, 3)])
+def test_intervals_have_both_where_probes_and_samples_do_not_agree(seen_ms: int, hits: int) -> None:
+    """Samples of a busy machine come late, and of few hits it may be chance."""
+    seen = SampledStack(seen_ms * MS, hits, hits)
+    row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen})
+    assert min(800, seen_ms) < row.delay_ns / MS < max(800, seen_ms)
+    error_ns = 1.96 * math.sqrt(row.delay_variance)
+    for delay_ms in (800, seen_ms):
+        assert abs(row.delay_ns - delay_ms * MS) < error_ns
+
+
+def test_samples_that_saw_long_waits_alone_say_nothing_of_others() -> None:
+    seen = SampledStack(MS, hits=2, ended=1, long_ns=MS, long=1)
+    row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen})
+    assert row.delay_ns == 801 * MS
 
 
 @pytest.mark.parametrize(("seen_ms", "error"), [(400, 0.5), (700, 0.0), (0, 0.0)])
@@ -191,7 +203,6 @@ def test_waits_that_samples_saw_for_half_of_the_time_may_be_half_as_many(
     row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen} if seen_ms else {})
     assert row.count == 800
     assert row.count_variance == CHANCE + (error * 800) ** 2
-    assert row.delay_variance == pytest.approx((CHANCE + (error * 800) ** 2) * MS**2)
 
 
 def test_the_trap_at_the_wake_of_a_lock_is_in_the_error() -> None:
@@ -306,7 +317,7 @@ def test_what_was_exact_stays_so() -> None:
 def test_half_a_hit_is_subtracted_from_waits_that_began_at_a_probe() -> None:
     row = block_row(eighth({A: tracked(100, 5 * US)}), hit_ns=900)
     assert row.delay_ns == 800 * (5 * US - 450)
-    assert row.delay_variance == pytest.approx(CHANCE * (5 * US) ** 2 + (800 * 450) ** 2)
+    assert row.delay_variance == pytest.approx(CHANCE * (5 * US) ** 2 + (800 * US) ** 2)
     stamped = block_row(eighth({A: tracked(100, 5 * US, probed=False)}), hit_ns=900)
     assert stamped.delay_ns == 800 * 5 * US
 
@@ -317,46 +328,22 @@ def test_at_most_half_of_a_wait_is_subtracted() -> None:
     assert math.sqrt(row.delay_variance) > 800 * 250
 
 
-@pytest.mark.parametrize(("hits", "delay_ns"), [(24, 800 * 5 * US), (25, 3 * MS)])
-def test_delays_of_short_waits_come_from_samples_if_there_are_enough(
-    hits: int, delay_ns: int
-) -> None:
-    seen = SampledStack(ns=3.0 * MS, hits=hits, ended=hits, variance=MS**2)
-    row = block_row(eighth({A: tracked(100, 5 * US)}), {key(A): seen})
-    assert (row.count, row.delay_ns) == (800, delay_ns)
-    assert (row.delay_variance == seen.as_uncertain().variance) == (hits == 25)
-
-
-@pytest.mark.parametrize(("mean_ns", "delay_ns"), [(19_999, 3 * MS), (20_000, 16 * MS)])
-def test_waits_below_20_us_are_short(mean_ns: int, delay_ns: int) -> None:
+def test_waits_that_were_exact_are_added_to_those_of_samples() -> None:
     seen = SampledStack(ns=3.0 * MS, hits=30, ended=30)
-    row = block_row(eighth({A: tracked(100, mean_ns)}), {key(A): seen})
-    assert row.delay_ns == delay_ns
-
-
-def test_short_waits_for_locks_need_no_samples() -> None:
-    """The runtime notes when they begin: no probe makes them longer."""
-    seen = SampledStack(ns=3.0 * MS, hits=30, ended=30)
-    row = block_row(eighth({A: tracked(100, 5 * US, probed=False)}), {key(A): seen})
-    assert row.delay_ns == 800 * 5 * US
-
-
-def test_short_waits_that_were_exact_are_added_to_those_of_samples() -> None:
     sums = eighth({A: tracked(100, 5 * US)})
+    before = block_row(sums, {key(A): seen})
     sums.add_every({A: StackSums(10, MS)})
-    row = block_row(sums, {key(A): SampledStack(ns=3.0 * MS, hits=30, ended=30)})
-    assert (row.count, row.delay_ns) == (810, 4 * MS)
+    row = block_row(sums, {key(A): seen})
+    assert (row.count, row.delay_ns) == (810, MS + before.delay_ns)
 
 
-def test_in_windows_delays_come_from_samples_however_long_waits_are() -> None:
+def test_in_windows_delays_come_mostly_from_samples_which_are_more_precise() -> None:
     seen = SampledStack(ns=700.0 * MS, hits=70, ended=70, variance=4.0 * MS**2)
     row = block_row(windows(*[{A: tracked(1, MS)}] * 10), {key(A): seen})
-    assert row.delay_ns == 700 * MS
-    assert row.delay_variance == seen.as_uncertain().variance
-    for hits, delay_ms in ((3, 800), (24, 700)):  # of few hits, if their error is smaller
-        few = SampledStack(ns=700.0 * MS, hits=hits, ended=hits)
-        row = block_row(windows(*[{A: tracked(1, MS)}] * 10), {key(A): few})
-        assert row.delay_ns == delay_ms * MS
+    assert 700 * MS < row.delay_ns < 730 * MS
+    few = SampledStack(ns=700.0 * MS, hits=3, ended=3)
+    row = block_row(windows(*[{A: tracked(1, MS)}] * 10), {key(A): few})
+    assert 780 * MS < row.delay_ns < 800 * MS
 
 
 BUSY = windows(*[{A: tracked(1, MS)}] * 10)
@@ -374,16 +361,18 @@ def test_runs_without_waits_are_a_doubt_about_counts_in_windows() -> None:
 
 
 def test_the_time_in_samples_counts_the_waits_of_windows_if_it_knows_better() -> None:
-    """700 ms in all without long ones, of 1 ms each, for 800 waits by runs: the middle."""
+    """700 ms in all without long ones, of 1 ms each: 700 waits, for 800 by runs."""
     seen = SampledStack(
         ns=900.0 * MS, hits=90, ended=70, long_ns=200.0 * MS, long=3, variance=49.0 * MS**2
     )
-    row = block_row(BUSY, {key(A): seen})
-    assert (row.count, row.delay_ns) == (753, 900 * MS)
-    # As the time; 2 us of each of 1 ms; as much as that of 10 waits varies; half of 100.
+    row, by_runs = block_row(BUSY, {key(A): seen}), block_row(BUSY)
+    # As the time; 2 us of each of 1 ms; as much as that of 10 waits varies.
     of_time = seen.as_uncertain().variance / (700 * MS) ** 2
-    of_count = 700**2 * (of_time + 0.002**2 + 2 / 10) + 50**2
-    assert row.count_variance == pytest.approx(of_count)
+    of_samples = 700**2 * (of_time + 0.002**2 + 2 / 10)
+    precisions = 1 / by_runs.count_variance, 1 / of_samples
+    assert row.count_variance == pytest.approx(1 / sum(precisions))
+    expected = 800 * precisions[0] + 700 * precisions[1]
+    assert row.count - 3 == pytest.approx(expected / sum(precisions))
 
 
 @pytest.mark.parametrize(
@@ -391,18 +380,13 @@ def test_the_time_in_samples_counts_the_waits_of_windows_if_it_knows_better() ->
     [
         (BUSY, SampledStack(ns=700.0 * MS, hits=24, ended=70)),
         (BUSY, SampledStack(ns=700.0 * MS, hits=70, ended=70, long_ns=700.0 * MS, long=0)),
-        (BUSY, SampledStack(ns=700.0 * MS, hits=70, ended=70, variance=(400.0 * MS) ** 2)),
         (
             windows(*[{A: tracked(1, 2000)}] * 10),
             SampledStack(ns=800.0 * 2000, hits=70, ended=70),
         ),
-        (
-            windows(*[{A: tracked(10, MS)}] * 10),
-            SampledStack(ns=7000.0 * MS, hits=700, ended=700),
-        ),
         (eighth({A: tracked(100, MS)}), SampledStack(ns=700.0 * MS, hits=70, ended=70)),
     ],
-    ids=["few-samples", "only-long-waits", "rough-time", "short-waits", "all-waits", "no-windows"],
+    ids=["few-samples", "only-long-waits", "short-waits", "no-windows"],
 )
 def test_counts_stay_where_samples_do_not_know_better(
     sums: SampledSums, seen: SampledStack
@@ -414,10 +398,10 @@ def test_releases_of_locks_are_as_many_fewer_as_their_waits() -> None:
     sums = windows(*[{LOCK: tracked(1, MS), RELEASE: StackSums(8, 8 * MS)}] * 10)
     seen = SampledStack(ns=600.0 * MS, hits=60, ended=60)
     found = rows(estimated(sums, {key(LOCK): seen}))
-    assert found["block", LOCK_PCS, 0].count == pytest.approx(700)  # 800 by runs
-    row = found["mutex", (30,), 0]
-    assert row.count == pytest.approx(700)
-    assert row.delay_ns == 600 * MS
+    block, row = found["block", LOCK_PCS, 0], found["mutex", (30,), 0]
+    assert 600 < block.count < 800  # by samples, by runs
+    assert row.count == pytest.approx(block.count)
+    assert row.delay_ns == pytest.approx(block.delay_ns, abs=1)
 
 
 def test_waits_that_began_before_a_window_are_counted_by_the_time_that_samples_saw() -> None:
@@ -427,7 +411,9 @@ def test_waits_that_began_before_a_window_are_counted_by_the_time_that_samples_s
     row = block_row(sums, {key(A): seen})
     # 20 ends of tracked waits in a tenth of the runs would be 1600 waits. There is time for 40.
     assert row.count == 200 / 5
-    assert (row.delay_ns, row.delay_variance) == (200 * MS, seen.as_uncertain().variance)
+    variance = seen.as_uncertain().variance + (0.1 * 200 * MS) ** 2
+    assert row.delay_ns == 200 * MS
+    assert row.delay_variance == pytest.approx(variance)
 
 
 def test_cut_off_waits_are_no_more_than_were_seen_to_end() -> None:
@@ -450,10 +436,10 @@ def test_long_waits_are_no_cut_off_ones_besides() -> None:
 def test_a_few_cut_off_waits_are_as_long_as_the_others() -> None:
     """800 waits of 1 ms, and 40 more: less than a tenth, and too few samples to replace all."""
     sums = windows(*[{A: tracked(1, MS)}] * 9, {A: tracked(1, MS, unknown=1)})
-    seen = SampledStack(ns=200.0 * MS, hits=20, ended=20, variance=(100.0 * MS) ** 2)
+    seen = SampledStack(ns=200.0 * MS, hits=20, ended=20, variance=1e9 * MS**2)
     row = block_row(sums, {key(A): seen})
     assert row.count == 800 + 200 / 5
-    assert row.delay_ns == 840 * MS
+    assert row.delay_ns == pytest.approx(840 * MS, rel=0.001)
     many = SampledStack(ns=500.0 * MS, hits=20, ended=20)
     row = block_row(windows(*[{A: tracked(1, MS, unknown=1)}] * 10), {key(A): many})
     assert (row.count, row.delay_ns) == (800 + 500 / 5, 500 * MS)  # more than a tenth
@@ -591,7 +577,7 @@ def test_errors_of_a_kind_are_those_of_its_rows_together() -> None:
     block = found.deviations["block"]
     assert (block.count, block.delay_ns) == (1200, 1200 * MS)
     assert block.count_variance == CHANCE + 56 * 52
-    assert block.delay_variance == pytest.approx((CHANCE + 56 * 52) * MS**2)
+    assert block.delay_variance == pytest.approx((CHANCE + 56 * 52) * MS**2, rel=0.001)
 
 
 def test_windows_together_vary_less_than_each_stack() -> None:
@@ -607,7 +593,7 @@ def test_counts_that_come_from_samples_have_their_error_together_too() -> None:
     sums = windows(*[{A: tracked(5, MS)}, {B: tracked(5, MS)}] * 5)
     seen = SampledStack(ns=2000.0 * MS, hits=200, ended=200, variance=(20.0 * MS) ** 2)
     found = estimated(sums, {key(A): seen, key(B): seen})
-    assert {row.count for row in found.rows} == {2000}
+    assert [row.count for row in found.rows] == pytest.approx([2000, 2000])
     of_rows = sum(row.count_variance for row in found.rows)
     assert of_rows / 2 < sums.window_variances(A)[0]
     assert found.deviations["block"].count_variance == of_rows > 0
@@ -709,7 +695,7 @@ def test_phases_are_no_turns_where_samples_saw_the_same_time() -> None:
     assert math.sqrt(block_row(sums, {key(A): twice_ns}).count_variance) > 400
 
 
-def test_waits_of_some_100_us_have_the_middle_of_what_probes_and_samples_make_of_them() -> None:
+def test_waits_of_100_us_in_windows_are_between_what_probes_and_samples_make_of_them() -> None:
     """Samples of a server on a busy machine lacked a third of its waiting."""
     sums = windows(*[{A: tracked(10, 100 * US)}] * 10)
     by_probes = block_row(sums)

@@ -74,7 +74,7 @@ def test_the_cpu_statistics_are_inside_runtime_work(build: tuple[str, str]) -> N
     work = symbol(data, "runtime.work")
     for each in (data, without_sections(data)):
         found = cpu_statistics_address(GoBinary.open(ElfFile.from_bytes(each)))
-        if build[0] == "1.19":
+        if build[0] in ("1.17", "1.18", "1.19", "1.20"):
             assert found is None
             continue
         assert found is not None

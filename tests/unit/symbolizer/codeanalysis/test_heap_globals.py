@@ -8,11 +8,13 @@ from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.codeanalysis.heap_globals import heap_globals
 from tests.builds import BUILDS, pairs
 from tests.unit.symbolizer.codeanalysis.test_globals import symbol
+from tests.unit.symbolizer.codeanalysis.test_memory_globals import WITHOUT_STATISTICS
 from tests.unit.symbolizer.elf.elf_writer import without_sections
 from tests.unit.symbolizer.go_programs import binary, only, program
 
 WITH_SYMBOLS = [build for build in BUILDS if build[1] != "stripped"]
-SWEEP_STATE = {"1.19": 28, "1.21": 28}  # where sweepdata has active.state (runtime/mgcsweep.go)
+# Where sweepdata has active.state (runtime/mgcsweep.go).
+SWEEP_STATE = {"1.19": 28, "1.20": 28, "1.21": 28}
 FUNCTIONS = [
     "runtime.sweepone",
     "runtime.mProf_FlushLocked",
@@ -26,7 +28,12 @@ FUNCTIONS = [
 def test_the_addresses_equal_the_symbols(build: tuple[str, str]) -> None:
     data = program(*build)
     for each in (data, without_sections(data)):
-        found = heap_globals(GoBinary.open(ElfFile.from_bytes(each)))
+        opened = GoBinary.open(ElfFile.from_bytes(each))
+        if build[0] in WITHOUT_STATISTICS:
+            with pytest.raises(GoTableError, match=r"Go 1\.19 or newer is needed"):
+                heap_globals(opened)
+            continue
+        found = heap_globals(opened)
         assert found.buckets == symbol(data, "runtime.mbuckets")
         assert found.rate == symbol(data, "runtime.MemProfileRate")
         assert found.cycle == symbol(data, "runtime.mProfCycle")

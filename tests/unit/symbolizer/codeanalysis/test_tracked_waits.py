@@ -27,6 +27,7 @@ INLINED = {
     "runtime.park_m": {"begins", "locks", "ends"},  # a park that fails ends at once
     "runtime.execute": {"runs"},
 }
+BEFORE_LOCKS = ("1.17", "1.18", "1.19")
 KINDS = ("begins", "locks", "ends", "runs")
 LOCKS = {"SyncMutexLock", "SyncRWMutexRLock", "SyncRWMutexLock"}
 IS_LOCK = "runtime.waitReason.isMutexWait"
@@ -36,7 +37,7 @@ IS_LOCK = "runtime.waitReason.isMutexWait"
 def test_each_copy_of_the_code_has_its_places_once(build: tuple[str, str]) -> None:
     program = opened(*build)
     sites = tracked_wait_sites(program)
-    absent = {"locks"} if build[0] == "1.19" else set()
+    absent = {"locks"} if build[0] in BEFORE_LOCKS else set()
     assert places(program, sites) == {
         name: (set(KINDS) if name == SET_STATUS else INLINED[name]) - absent
         for name in {SET_STATUS, *inlined_into(program)}
@@ -87,7 +88,7 @@ def test_untracked_goroutines_pass_no_place(build: tuple[str, str]) -> None:
 @pytest.mark.parametrize("build", pairs())
 def test_newer_versions_note_when_waits_for_locks_began(build: tuple[str, str]) -> None:
     sites = tracked_wait_sites(opened(*build))
-    is_old = build[0] == "1.19"
+    is_old = build[0] in BEFORE_LOCKS
     assert sites.sudog_offset is not None
     assert sites.stamps_locks != is_old
     assert sites.begins_has_locks == (is_old or build[1] == "debug")
@@ -99,7 +100,7 @@ def test_waits_for_locks_alone_pass_the_places_of_locks(build: tuple[str, str]) 
     """Whatever g.waitreason is: all others pass the place where waits begin, in the same copy."""
     program = opened(*build)
     sites = tracked_wait_sites(program)
-    if build[0] == "1.19":
+    if build[0] in BEFORE_LOCKS:
         assert sites.locks == ()
         return
     begins = {site.pc for site in sites.begins}
@@ -144,11 +145,12 @@ def test_at_places_of_locks_the_stack_has_the_goroutine(build: tuple[str, str]) 
 def test_libraries_and_race_detectors_have_the_places(minor: str, tmp_path: Path) -> None:
     library = tmp_path / "library.so"
     tools = toolchain(minor)
-    modules = ("-buildvcs=false", "-modfile", module(minor, tmp_path), "-o", library)
+    extra = (*tools.without_vcs, *tools.overlay(tmp_path))
+    modules = (*extra, "-modfile", str(module(minor, tmp_path)), "-o", str(library))
     for mode, program in (("-buildmode=c-shared", "golibrary"), ("-race", "frames")):
         tools.go(*("build", mode, *modules, "."), cwd=TARGETS / program, env={"CGO_ENABLED": "1"})
         sites = tracked_wait_sites(GoBinary.open(ElfFile.open(library)))
-        assert len(every_place(sites)) == (3 if minor == "1.19" else len(KINDS))
+        assert len(every_place(sites)) == (3 if minor in BEFORE_LOCKS else len(KINDS))
         assert sites.begins
         assert sites.ends
         assert sites.runs

@@ -7,6 +7,7 @@ import pytest
 from symbolizer.errors import GoTableError
 from symbolizer.go.arguments import Argument, Arguments, decoded
 from tests.builds import versions
+from tests.toolchains import MINORS
 from tests.unit.symbolizer.go_programs import binary, only
 
 END, OPEN, CLOSE, MORE, TOO_FAR = 0xFF, 0xFE, 0xFD, 0xFC, 0xFB
@@ -65,7 +66,7 @@ def test_arguments_of_functions_of_the_runtime(minor: str) -> None:
     )
     # As Go 1.22 and later write it: runtime.goexit({}).
     goexit = found.arguments(only(found, "runtime.goexit").entry)
-    assert shown(goexit) == ("" if minor in ("1.19", "1.21") else "{}")
+    assert shown(goexit) == ("" if minor in MINORS[: MINORS.index("1.22")] else "{}")
     assert found.arguments(found.text_start - 1) == ()
     main = only(found, "main.main")
     assert found.arguments(main.entry) == ()

@@ -93,7 +93,7 @@ def test_version_of_a_relocated_program_without_build_information() -> None:
 
 @pytest.mark.parametrize(
     ("minor", "version"),
-    [(NEWEST, b"go1.28.3"), *in_full(("1.21", b"go1.20.13"), ("1.19", b"go1.18.8"))],
+    [(NEWEST, b"go1.28.3"), *in_full((NEWEST, b"go1.99.1"))],
 )
 def test_unknown_versions_are_refused_unless_allowed(minor: str, version: bytes) -> None:
     elf = ElfFile.from_bytes(with_version(minor, version))
@@ -117,15 +117,12 @@ def test_a_program_without_a_version_is_refused() -> None:
         GoBinary.open(ElfFile.from_bytes(with_version(NEWEST, b"??1.27.3")))
 
 
-@pytest.mark.parametrize(
-    ("magic", "named"), [(0xFFFFFFFB, "Go 1.2 to 1.15"), (0xFFFFFFFA, "Go 1.16 or 1.17")]
-)
-def test_the_error_for_an_old_pclntab_names_its_go_version(magic: int, named: str) -> None:
+def test_the_error_for_an_old_pclntab_names_its_go_version() -> None:
     data = program()
     table = data.index(struct.pack("<IHBB", 0xFFFFFFF1, 0, 1, 8))
-    old = data[:table] + struct.pack("<I", magic) + data[table + 4 :]
+    old = data[:table] + struct.pack("<I", 0xFFFFFFFB) + data[table + 4 :]
     for changed in (old, without_sections(old)):
-        with pytest.raises(UnsupportedGoVersion, match=named):
+        with pytest.raises(UnsupportedGoVersion, match=r"Go 1\.2 to 1\.15"):
             GoBinary.open(ElfFile.from_bytes(changed))
 
 
@@ -202,7 +199,9 @@ def test_inlined_calls_are_expanded(minor: str) -> None:
     assert len(frames) == 1
     assert frames[0].file.endswith("/frames/main.go")
     assert frames[0].pc == exercise.entry
-    assert frames[0].start_line == (0 if minor == "1.19" else at["func exercise()"])
+    assert frames[0].start_line == (
+        0 if minor in ("1.17", "1.18", "1.19") else at["func exercise()"]
+    )
 
 
 LINES: Final = (

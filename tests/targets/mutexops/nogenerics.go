@@ -1,0 +1,7 @@
+//go:build !go1.18
+
+package main
+
+type any = interface{}
+
+var genericOperations []operation
