@@ -28,4 +28,4 @@ LOSS(births_full, "sampled objects not followed: they came faster than they coul
 LOSS(c_stacks_many, "sleeps in C without its callers: they came faster than they could be unwound")
 LOSS(pairs_full, "wakes not counted: no room for one more pair of stacks, who waited and who woke")
 LOSS(waker_unreadable, "wakes without the stack of who woke: it could not be read")
-LOSS(lengths_full, "waits counted without their length: the table of lengths was full")
+LOSS(lengths_full, "events counted without their length: the table of lengths was full")

@@ -18,7 +18,7 @@
 #endif
 
 #define WALKERS 4
-#define KEPT_WORDS 6
+#define KEPT_WORDS 7
 /*
  * Read at once, up to the end of the stack: most stacks fit into one piece, and a call of the
  * helper takes longer than copying a kilobyte.

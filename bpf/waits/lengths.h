@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * How long waits were: the sums of a stack that waits, by the length of the wait.
+ * How long waits were: the sums of a stack, by the length of a wait, or of the delay that a release
+ * is charged; of a pair of stacks (wakers.h), by the length until the wake. Beside sums that are
+ * elsewhere: how long goroutines were in the run queue (one_in_eight.h), and how long locks were
+ * held (locks.h).
  *
  * Lengths are in buckets, eight for each power of two, numbered as in
  * ebpfprof/profile/wait_histogram.py; those below 8 ns have 1 ns each. A row has some neighbouring
@@ -15,8 +18,14 @@
 #include "probes/totals.h"
 
 #define LENGTHS_IN_ROW 15 /* the kernel allocates 192 bytes for a row of 128 bytes, and its key */
-/* The lowest bits of a row's key have its number; the others are those of the key in totals. */
+/*
+ * The lowest bits of a row's key have its number; the others are those of a hash: the key in totals
+ * or in pairs. RUN_QUEUE_ROWS is for the time in the run queue after waits of a stack,
+ * HOLD_ROWS for how long a lock was held.
+ */
 #define LENGTH_ROW_BITS 6
+#define RUN_QUEUE_ROWS 0x8000000000000000ULL /* xor the key in totals */
+#define HOLD_ROWS 1                          /* mixed into the key in locks */
 
 struct lengths {
     u64 delay_ns;
@@ -63,10 +72,10 @@ static __always_inline struct length length_of(u64 stack, u64 ns) {
     return length;
 }
 
-/* Adds to the sums of a stack what waits of this length make up. */
-static __always_inline void add_of_length(u64 stack, u64 ns, const struct total *more,
-                                          u32 target_index) {
-    struct length at = length_of(stack, ns);
+/* Adds to the row of this length; false, which is counted, if there is no room for the row. */
+static __always_inline bool add_to_row(u64 key, u64 ns, const struct total *more,
+                                       u32 target_index) {
+    struct length at = length_of(key, ns);
     struct lengths *row = lengths.lookup(&at.key);
     if (!row) {
         int first = 0;
@@ -77,13 +86,26 @@ static __always_inline void add_of_length(u64 stack, u64 ns, const struct total 
     }
     u64 index = at.index;
     OWN_REGISTER(index);
-    if (row && index < LENGTHS_IN_ROW) {
-        __sync_fetch_and_add(&row->counts[index], more->count);
-        __sync_fetch_and_add(&row->delay_ns, more->delay_ns);
-    } else {
+    if (!row || index >= LENGTHS_IN_ROW) {
         count_loss(LOSS_lengths_full, target_index);
-        add_to(stack, more, target_index);
+        return false;
     }
+    __sync_fetch_and_add(&row->counts[index], more->count);
+    __sync_fetch_and_add(&row->delay_ns, more->delay_ns);
+    return true;
+}
+
+/* Adds to the sums of a stack what waits of this length make up. */
+static __always_inline void add_of_length(u64 stack, u64 ns, const struct total *more,
+                                          u32 target_index) {
+    if (!add_to_row(stack, ns, more, target_index))
+        add_to(stack, more, target_index);
+}
+
+/* Counts an event of this length, whose sums are elsewhere. */
+static __always_inline void count_length(u64 key, u64 ns, u32 target_index) {
+    struct total one = {.count = COUNT_ONE, .delay_ns = ns};
+    add_to_row(key, ns, &one, target_index);
 }
 
 /* Takes back the count of waits that were added with this length. */

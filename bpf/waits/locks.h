@@ -23,6 +23,7 @@
 #include "common/loss.h"
 #include "probes/goroutine_stack.h"
 #include "probes/target.h"
+#include "waits/lengths.h"
 #include "waits/recorded_time.h"
 
 #define UNIT_SHIFT 8
@@ -111,6 +112,16 @@ static __always_inline bool release_sampled(void) {
     return MUTEX_FRACTION == 1 || bpf_get_prandom_u32() % MUTEX_FRACTION == 0;
 }
 
+/* Adds a release to the sums of its stack, by the length of its charge. */
+static __always_inline void add_release(u64 stack, u64 charge_ns, u32 target_index) {
+    struct total more = {
+        .count = MUTEX_FRACTION * COUNT_ONE,
+        .delay_ns = MUTEX_FRACTION * charge_ns,
+    };
+    if (stack)
+        add_of_length(stack, charge_ns, &more, target_index);
+}
+
 /*
  * The charge, in nanoseconds, of a release at now_ns that found this queue: all waiting time since
  * the previous release. 0 if that is not positive: another release was charged just now, or a
@@ -151,8 +162,10 @@ static __always_inline u64 release_queue(u32 target_index, const struct target *
     u64 charge_ns = charge(lock, queue, now_ns);
 #if BY_LOCK
     if (lock->owner && lock->owner == releaser && is_inside(target, lock->owned_since_ns)) {
+        u64 held_ns = now_ns - lock->owned_since_ns;
         __sync_fetch_and_add(&lock->holds, 1);
-        __sync_fetch_and_add(&lock->held_ns, now_ns - lock->owned_since_ns);
+        __sync_fetch_and_add(&lock->held_ns, held_ns);
+        count_length(mix(key, HOLD_ROWS), held_ns, target_index);
     }
     /* Without other waiters, no probe sees g release and take the lock again. */
     lock->owner = (queue & ((1 << WAITERS_BITS) - 1)) > leaves ? g : 0;

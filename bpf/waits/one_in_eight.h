@@ -297,29 +297,29 @@ static __always_inline u64 began(const struct passed *passed, const struct track
 }
 
 /* Adds a wait to the sums of its stack. Returns what that added, for its waker. */
-static __always_inline struct total add_wait(u64 stack, u64 delay_ns, struct tracked *row,
+static __always_inline struct added add_wait(u64 stack, u64 delay_ns, struct tracked *row,
                                              bool is_probed, const struct passed *passed) {
     u32 target_index = passed->run.site->target;
     u64 within_ns = is_probed ? passed->tracking->within_ns : 0;
-    struct total weighted = {
-        .count = PERIOD * COUNT_ONE,
-        .delay_ns = PERIOD * delay_ns,
-    };
+    struct added added = {.waiter = stack, .is_first = 1};
+    added.sums.count = PERIOD * COUNT_ONE;
+    added.sums.delay_ns = PERIOD * delay_ns;
     struct spread *spread = spread_of(stack);
     bool is_long = delay_ns >= LONG_NS;
     u64 units = delay_ns >> (is_long ? LONG_SHIFT : DELAY_SHIFT);
     row->in_a_row = row->last_stack == stack ? row->in_a_row + 1 : 1;
     row->last_stack = stack;
-    if (!spread)
-        return weighted;
     if (within_ns > delay_ns / 2)
         within_ns = delay_ns / 2;
-    add_of_length(stack, delay_ns - within_ns, &weighted, target_index);
+    added.length_ns = delay_ns - within_ns;
+    if (!spread)
+        return added;
+    add_of_length(stack, added.length_ns, &added.sums, target_index);
     __sync_fetch_and_add(&spread->parks, 1);
     __sync_fetch_and_add(&spread->probed, is_probed);
     __sync_fetch_and_add(&spread->row_squares, 2 * row->in_a_row - 1);
     __sync_fetch_and_add(is_long ? &spread->long_squares : &spread->squares, units * units);
-    return weighted;
+    return added;
 }
 
 /* Adds the wait of g, which has that stack, to all sums. */
@@ -341,10 +341,10 @@ static __always_inline void add_ended(struct pt_regs *ctx, const struct passed *
     if (passed->tracking->only_runs)
         return;
     s64 delay_ns = ended->now_ns - ended->since_ns;
-    struct total more = add_wait(stack, delay_ns > 0 ? delay_ns : 1, row, ended->is_probed, passed);
+    struct added added =
+        add_wait(stack, delay_ns > 0 ? delay_ns : 1, row, ended->is_probed, passed);
 #if WITH_WAKERS
-    struct wake wake = {.charge_ns = NOT_TAKEN, .added = {.waiter = stack, .is_first = 1}};
-    wake.added.sums = more;
+    struct wake wake = {.charge_ns = NOT_TAKEN, .added = added};
     note_wake(ctx, &wake, running_goroutine(ctx->r14, target), target, target_index);
 #endif
 }
@@ -423,6 +423,8 @@ static __always_inline void tracked_runs(const struct passed *passed, u64 now_ns
         return;
     __sync_fetch_and_add(&spread->runs, 1);
     __sync_fetch_and_add(&spread->runnable_ns, runnable_ns);
+    if (WITH_RUN_QUEUE)
+        count_length(stack ^ RUN_QUEUE_ROWS, runnable_ns, passed->run.site->target);
     if (row->is_semaphore && parks_again(passed)) {
         __sync_fetch_and_add(&spread->again, 1);
         __sync_fetch_and_add(&spread->again_ns, now_ns - row->woken_ns);
@@ -447,6 +449,13 @@ static __always_inline void miss(u32 target_index, u64 sema, u64 waited_ns) {
     if (lock)
         __sync_fetch_and_add(&lock->missed_ns, waited_ns);
 }
+
+/* Of a release, for after the walk. */
+struct charged {
+    struct total sums;
+    u64 has_length; /* a tracked waiter that left the queue waited so long, if it was alone there */
+    u64 length_ns;
+};
 
 static __always_inline void tracked_release(struct pt_regs *ctx, const struct site *site,
                                             const struct target *target) {
@@ -482,16 +491,20 @@ static __always_inline void tracked_release(struct pt_regs *ctx, const struct si
     struct walker *walker = take_walker(&group);
     if (!walker)
         return;
-    struct total *total = (struct total *)walker->kept;
-    total->count = is_tracked ? PERIOD * COUNT_ONE : 0;
-    total->delay_ns = PERIOD * charge_ns;
+    struct charged *charged = (struct charged *)walker->kept;
+    charged->sums.count = is_tracked ? PERIOD * COUNT_ONE : 0;
+    charged->sums.delay_ns = PERIOD * charge_ns;
+    charged->has_length = leaves;
+    charged->length_ns = charge_ns;
     bool found = start_here(ctx->r14, ctx, target, site->return_pc, walker->piece, site->target,
                             &walker->start);
     u64 stack = releaser_key(walker, found, target, target_index);
-    struct total more = *total;
+    struct charged more = *charged;
     give_walker(walker);
-    if (stack)
-        add_to(stack, &more, target_index);
+    if (stack && more.has_length)
+        add_of_length(stack, more.length_ns, &more.sums, target_index);
+    else if (stack)
+        add_to(stack, &more.sums, target_index);
 }
 
 /* At the call of readyWithTime in semrelease1, as on_release. */

@@ -236,12 +236,7 @@ static __always_inline void lock_is_released(struct pt_regs *ctx, const struct r
         count_loss(LOSS_releaser_unreadable, index);
     }
     give_walker(walker);
-    struct total total = {
-        .count = MUTEX_FRACTION * COUNT_ONE,
-        .delay_ns = MUTEX_FRACTION * charge_ns,
-    };
-    if (key)
-        add_to(key, &total, index);
+    add_release(key, charge_ns, index);
 }
 
 /* At a call of unlock2Wake in unlock2: RAX holds the lock, released a moment ago. */

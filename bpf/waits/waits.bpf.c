@@ -213,6 +213,7 @@ static __always_inline void count_wait(struct wait *wait, u64 g, u64 now_ns,
     if (WITH_WAKERS) {
         added->waiter = wait->stack;
         added->is_first = wait->counted_ns == 0;
+        added->length_ns = delay_ns - wait->counted_ns;
         added->sums = now;
     }
     wait->counted_ns = delay_ns;
@@ -234,13 +235,8 @@ static __always_inline u64 releaser_key(struct walker *walker, bool found,
 static __always_inline void count_release(u64 charge_ns, struct walker *walker, bool found,
                                           const struct target *target, u32 target_index) {
     u64 key = releaser_key(walker, found, target, target_index);
-    struct total total = {
-        .count = MUTEX_FRACTION * COUNT_ONE,
-        .delay_ns = MUTEX_FRACTION * charge_ns,
-    };
     give_walker(walker);
-    if (key)
-        add_to(key, &total, target_index);
+    add_release(key, charge_ns, target_index);
 }
 
 /* Takes a walker for the stack that releases. */
@@ -310,7 +306,7 @@ static __always_inline void wake(struct pt_regs *ctx, const struct site *site,
                                  const struct target *target) {
     u64 sema = 0;
     struct added added;
-    added.waiter = added.is_first = added.sums.count = added.sums.delay_ns = 0;
+    added.waiter = added.is_first = added.length_ns = added.sums.count = added.sums.delay_ns = 0;
     u64 waker = WITH_MUTEX && BY_LOCK ? running_goroutine(ctx->r14, target) : 0;
     u64 charge_ns = end_wait(ctx->ax, waker, &sema, &added, target, site->target);
     if (charge_ns == NOT_TAKEN && !(WITH_WAKERS && added.waiter))

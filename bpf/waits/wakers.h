@@ -5,7 +5,7 @@
  * A wake adds to a pair what it adds to the sum of the stack that waited, so that all pairs of a
  * stack make up its sum. Of an event with several wakes (semacquire1 parks again if another
  * goroutine got the semaphore first), the pair of the first wake has the count, and each one the
- * delay since the wake before.
+ * delay since the wake before. The length is that until the first wake.
  *
  * A stack that wakes is stored as a releaser's, KIND_MUTEX; in pairs without labels and without a
  * lock: there would be a pair for each combination. Timers run on a thread's own stack, g0's, while
@@ -19,6 +19,7 @@
 #include "probes/fp_unwind.h"
 #include "probes/goroutine_stack.h"
 #include "probes/totals.h"
+#include "waits/lengths.h"
 #include "waits/locks.h"
 #include "waits/wait.h"
 
@@ -26,8 +27,9 @@
 
 /* What a wake has added to the sum of a stack. */
 struct added {
-    u64 waiter;   /* the key of the stack; 0: nothing was added */
-    u64 is_first; /* it was the first wake of its event that counts */
+    u64 waiter;    /* the key of the stack; 0: nothing was added */
+    u64 is_first;  /* it was the first wake of its event that counts */
+    u64 length_ns; /* of the wait until this wake, since the wake before if there was one */
     struct total sums;
 };
 
@@ -39,7 +41,7 @@ struct wake {
     struct added added;
 };
 
-/* The sums of a pair since the start, in the units of struct total. */
+/* A pair; and of its sums, as struct total has them, those without a row in lengths. */
 struct pair {
     u64 waiter; /* keys in stacks */
     u64 waker;  /* 0: it could not be read */
@@ -49,13 +51,17 @@ struct pair {
 
 BPF_HASH(pairs, u64, struct pair, MAX_PAIRS);
 #if !EVERY_EVENT
-/* By goroutine: the waker's key of the pair that has the count of its last wait. */
-BPF_HASH(counted_wakers, u64, u64, MAX_WAITS);
+/* The first wake of an event: the waker's key of the pair that has its count, and its length. */
+struct counted_wake {
+    u64 waker;
+    u64 length_ns;
+};
+/* By goroutine: that of its last wait. */
+BPF_HASH(counted_wakers, u64, struct counted_wake, MAX_WAITS);
 #endif
 
-/* The pair of these stacks; NULL, which is counted, if the table is full. */
-static __always_inline struct pair *pair_of(u64 waiter, u64 waker, u32 target_index) {
-    u64 key = mix(waiter, waker);
+/* The pair with this key, of these stacks; NULL, which is counted, if the table is full. */
+static __always_inline struct pair *pair_of(u64 key, u64 waiter, u64 waker, u32 target_index) {
     struct pair *pair = pairs.lookup(&key);
     if (pair)
         return pair;
@@ -73,27 +79,36 @@ static __always_inline struct pair *pair_of(u64 waiter, u64 waker, u32 target_in
 /* Adds what a wake of g by the stack `waker` has added to the sum of the stack that waited. */
 static __always_inline void add_to_pair(const struct added *added, u64 waker, u64 g,
                                         u32 target_index) {
-    u64 counted = waker;
+    u64 counted = waker, length_ns = added->length_ns;
+    struct total more = added->sums;
     if (!waker)
         count_loss(LOSS_waker_unreadable, target_index);
 #if !EVERY_EVENT
     /* With sampling, the second wake of an event changes its weight. */
     u64 row = goroutine_key(g, target_index);
     if (added->is_first) {
-        counted_wakers.update(&row, &waker);
+        struct counted_wake first = {.waker = waker, .length_ns = length_ns};
+        counted_wakers.update(&row, &first);
     } else {
-        u64 *first = counted_wakers.lookup(&row);
-        counted = first ? *first : waker;
+        struct counted_wake *first = counted_wakers.lookup(&row);
+        if (first) {
+            counted = first->waker;
+            length_ns = first->length_ns;
+        }
+    }
+    if (counted != waker) {
+        struct pair *later = pair_of(mix(added->waiter, waker), added->waiter, waker, target_index);
+        if (later)
+            __sync_fetch_and_add(&later->delay_ns, more.delay_ns);
+        more.delay_ns = 0;
     }
 #endif
-    struct pair *pair = pair_of(added->waiter, counted, target_index);
-    if (!pair)
-        return;
-    __sync_fetch_and_add(&pair->count, added->sums.count);
-    if (counted != waker)
-        pair = pair_of(added->waiter, waker, target_index);
-    if (pair)
-        __sync_fetch_and_add(&pair->delay_ns, added->sums.delay_ns);
+    u64 key = mix(added->waiter, counted);
+    struct pair *pair = pair_of(key, added->waiter, counted, target_index);
+    if (pair && !add_to_row(key, length_ns, &more, target_index)) {
+        __sync_fetch_and_add(&pair->count, more.count);
+        __sync_fetch_and_add(&pair->delay_ns, more.delay_ns);
+    }
 }
 
 /* The start in a thread's own stack: at the innermost frame, of ready or its caller. */
@@ -104,24 +119,13 @@ static __always_inline bool start_on_thread(struct pt_regs *ctx, struct start *s
            frame_at(bp, &start->bounds, &start->frame);
 }
 
-/* Counts a release by the walked stack in the mutex profile. */
-static __always_inline void add_release(struct walker *walker, u64 key, const struct wake *wake,
-                                        u32 target_index) {
-    struct total total = {
-        .count = MUTEX_FRACTION * COUNT_ONE,
-        .delay_ns = MUTEX_FRACTION * wake->charge_ns,
-    };
-    if (key)
-        add_to(key, &total, target_index);
-}
-
 /* The key of the walked stack as a waker's; 0 if it is lost. Counts a release, if it is one. */
 static __always_inline u64 waker_key(struct walker *walker, const struct wake *wake,
                                      u32 target_index) {
     if (walker->stack.group.kind == KIND_THREAD)
         walker->loss = -1; /* a thread's own stack has no certain end */
     if (WITH_MUTEX && wake->charge_ns != NOT_TAKEN) {
-        add_release(walker, stack_key(walker), wake, target_index);
+        add_release(stack_key(walker), wake->charge_ns, target_index);
         walker->loss = -1; /* counted already */
     }
     walker->stack.group.labels = walker->stack.group.sema = 0;

@@ -190,6 +190,8 @@ class Lock:
     holds: int
     held_ns: int
     still_waiting: tuple[Sample, ...] = ()
+    hold_lengths: WaitHistogram = NO_LENGTHS
+    """How long these holds were, as far as that is known."""
 
     @property
     def contentions(self) -> int:
@@ -200,6 +202,11 @@ class Lock:
     def delay_ns(self) -> int:
         """How long others waited for it until its release, in nanoseconds."""
         return sum(sample.values[1] for sample in self.releases)
+
+    @property
+    def release_lengths(self) -> WaitHistogram:
+        """How long others waited until each release, as far as that is known."""
+        return WaitHistogram.together(sample.lengths for sample in self.releases)
 
     @property
     def waiting_ns(self) -> int:

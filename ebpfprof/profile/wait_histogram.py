@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ebpfprof.profile.log_linear import LogLinear
@@ -52,11 +52,15 @@ class WaitHistogram:
 
     Goroutine samples know lengths only within the time between two of them: `apart_ns`, 0 for
     waits that probes saw. They see no shorter waits than that.
+
+    Each recorded wait stands for `weight` waits, itself among them, even where the number of all
+    waits is exact.
     """
 
     buckets: tuple[int, ...] = ()
     counts: tuple[float, ...] = ()
     apart_ns: float = 0.0
+    weight: float = 1.0
 
     @classmethod
     def of(cls, lengths_ns: Iterable[int]) -> WaitHistogram:
@@ -64,21 +68,23 @@ class WaitHistogram:
         return cls.counted(Counter(map(SCALE.bucket_of, lengths_ns)))
 
     @classmethod
-    def counted(cls, numbers: Mapping[int, float], apart_ns: float = 0.0) -> WaitHistogram:
+    def counted(
+        cls, numbers: Mapping[int, float], apart_ns: float = 0.0, weight: float = 1.0
+    ) -> WaitHistogram:
         """Those with these numbers of waits by bucket."""
         kept = sorted(bucket for bucket, count in numbers.items() if count)
-        return cls(tuple(kept), tuple([numbers[bucket] for bucket in kept]), apart_ns)
+        return cls(tuple(kept), tuple([numbers[bucket] for bucket in kept]), apart_ns, weight)
 
     @classmethod
     def together(cls, parts: Iterable[WaitHistogram]) -> WaitHistogram:
         """The waits of all parts."""
         sums: dict[int, float] = {}
-        apart_ns = 0.0
+        apart_ns, weight = 0.0, 1.0
         for part in parts:
             for bucket, count in part.rows():
                 sums[bucket] = sums.get(bucket, 0) + count
-            apart_ns = max(apart_ns, part.apart_ns)
-        return cls.counted(sums, apart_ns)
+            apart_ns, weight = max(apart_ns, part.apart_ns), max(weight, part.weight)
+        return cls.counted(sums, apart_ns, weight)
 
     def __bool__(self) -> bool:
         return bool(self.buckets)
@@ -93,7 +99,7 @@ class WaitHistogram:
         if factor == 1 or not self:
             return self
         counts = tuple([factor * count for count in self.counts])
-        return WaitHistogram(self.buckets, counts, self.apart_ns)
+        return WaitHistogram(self.buckets, counts, self.apart_ns, self.weight)
 
     def rows(self) -> Iterator[tuple[int, float]]:
         """Each bucket with its number of waits."""
@@ -110,7 +116,8 @@ class WaitHistogram:
             return self or other
         both = dict(other.rows())
         both |= {bucket: max(count, both.get(bucket, 0)) for bucket, count in self.rows()}
-        return self.counted(both, max(self.apart_ns, other.apart_ns))
+        apart_ns, weight = max(self.apart_ns, other.apart_ns), max(self.weight, other.weight)
+        return self.counted(both, apart_ns, weight)
 
     def divided(self, count: int, value: int) -> Iterator[tuple[int | None, int, int]]:
         """Events of these lengths, by bucket: their number, and their part of `value`.
@@ -145,6 +152,17 @@ class WaitHistogram:
         now = self.total
         return total / now * self if now > 0 and total > 0 else NO_LENGTHS
 
+    def standing_for(self, total: float) -> WaitHistogram:
+        """The same shape for so many waits, of which only these were recorded."""
+        if not (0 < self.total < total):
+            return self.scaled_to(total)
+        return replace(self.scaled_to(total), weight=total / self.total)
+
+    @property
+    def time_ns(self) -> float:
+        """How long these waits took together, by the middles of their buckets, in ns."""
+        return sum(count * SCALE.middle_ns(bucket) for bucket, count in self.rows())
+
     def quantile(
         self, part: float, *, waits: float = 0.0, variance: float = 0.0
     ) -> Quantile | None:
@@ -152,14 +170,15 @@ class WaitHistogram:
 
         There are `waits`, some perhaps of unknown length: these may all be shorter or all longer.
         If their number is an estimate, `variance` is its variance: then the error is that of an
-        order statistic. There must be one wait beyond the quantile at least among those that were
-        recorded; the longest one, of part 1, is known of all of them.
+        order statistic, as it is where recorded waits stand for others. There must be one wait
+        beyond the quantile at least among those that were recorded; the longest one, of part 1, is
+        known of all of them.
         """
         rows = [(bucket, count) for bucket, count in self.rows() if count > 0]
         known = sum(count for _, count in rows)
         if known <= 0:
             return None
-        waits = max(waits, known)
+        waits, variance = max(waits, known), max(variance, known * (self.weight - 1))
         recorded = known * known / (known + variance)
         if part < 1 and (1 - part) * recorded < _LEAST_BEYOND:
             return None

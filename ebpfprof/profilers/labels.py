@@ -41,15 +41,16 @@ def key_hashes(keys: tuple[str, ...] | None) -> tuple[int, ...]:
 
 def _key_hash(text: bytes) -> int:
     words = text.ljust(-(-len(text) // _CHUNK_BYTES) * _CHUNK_BYTES, b"\0")
-    mixed = _mixed(_SEED, len(text))
+    key_hash = mixed(_SEED, len(text))
     for at in range(0, len(words), _WORD_BYTES):
-        mixed = _mixed(mixed, int.from_bytes(words[at : at + _WORD_BYTES], "little"))
-    return mixed
+        key_hash = mixed(key_hash, int.from_bytes(words[at : at + _WORD_BYTES], "little"))
+    return key_hash
 
 
-def _mixed(mixed: int, word: int) -> int:
-    mixed = (mixed ^ word) * _HASH_FACTOR % (1 << 64)
-    return mixed ^ mixed >> 32
+def mixed(hash_so_far: int, word: int) -> int:
+    """The hash with one more word, as mix() of bpf/common/keys.h computes it."""
+    product = (hash_so_far ^ word) * _HASH_FACTOR % (1 << 64)
+    return product ^ product >> 32
 
 
 def numbers(chosen_hashes: tuple[int, ...]) -> dict[str, int]:

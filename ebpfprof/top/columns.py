@@ -14,6 +14,7 @@ from ebpfprof.console.text import duration
 from ebpfprof.export.tables.lengths import DIGITS_OF_LENGTH
 from ebpfprof.export.tables.quantities import known_digits
 from ebpfprof.profile.kind import ProfileKind
+from ebpfprof.profile.wait_histogram import Quantile
 from ebpfprof.top.lines import first_fitting
 from ebpfprof.top.numbers import (
     NONE,
@@ -49,11 +50,17 @@ class Column:
     sort: Sort | None = None
 
 
-def columns_of(view: View, *, is_estimate: bool = False, has_lengths: bool = False) -> list[Column]:
+def columns_of(
+    view: View,
+    *,
+    is_estimate: bool = False,
+    has_lengths: bool = False,
+    has_hold_lengths: bool = False,
+) -> list[Column]:
     """The columns of a view in their order, by what its kind has.
 
     Estimates have their standard errors beside them, and no more digits than are known. With
-    lengths of waits there are quantiles of those since the start. A moment
+    lengths of waits, or of holds of locks, there are quantiles of those since the start. A moment
     has no sums since the start; a kind with one value for each sample has no count beside it, and
     no mean.
     """
@@ -98,7 +105,9 @@ def columns_of(view: View, *, is_estimate: bool = False, has_lengths: bool = Fal
         columns.append(_column("Total", 8, 3, lambda row, _: total(kind, *_all_known(row))))
     if has_lengths:
         columns += _LENGTHS
-    return [*columns, _HELD] if view.rows == "locks" else columns
+    if view.rows == "locks":
+        columns += [_HELD, _HELD_P99] if has_hold_lengths else [_HELD]
+    return columns
 
 
 def _wide(kind: ProfileKind) -> int:
@@ -132,17 +141,17 @@ _HELD: Final = _column(
 )
 
 
-def _length(row: TopRow, name: str) -> str:
-    quantile = row.quantile(name)
+def _length(quantile: Quantile | None) -> str:
     return duration(quantile.ns, DIGITS_OF_LENGTH) if quantile else NONE
 
 
-_P99: Final = _column("p99", 6, 4, lambda row, _: _length(row, "p99"))
+_P99: Final = _column("p99", 6, 4, lambda row, _: _length(row.quantile("p99")))
 _LENGTHS: Final = [
-    _column("p50", 6, 1, lambda row, _: _length(row, "p50")),
+    _column("p50", 6, 1, lambda row, _: _length(row.quantile("p50"))),
     _P99,
-    _column("Max", 6, 2, lambda row, _: _length(row, "max")),
+    _column("Max", 6, 2, lambda row, _: _length(row.quantile("max"))),
 ]
+_HELD_P99: Final = _column("Held p99", 8, 1, lambda row, _: _length(row.hold_quantile("p99")))
 _ERROR: Final = _column("Error", 7, 7, lambda row, _: error(row.error))
 
 
@@ -184,6 +193,7 @@ class Layout:
             self._view,
             is_estimate=any(row.error > 0 for row in rows),
             has_lengths=has_lengths,
+            has_hold_lengths=any(row.hold_lengths for row in rows),
         )
         operations = [cells_of(safe(row.key.operation)[:_MAX_OPERATION]) for row in rows]
         self._operation = max(operations, default=0)

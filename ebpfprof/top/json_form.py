@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ebpfprof.console.text import well_formed
 from ebpfprof.profile.wait_histogram import QUANTILES
 from ebpfprof.top.rows import Shown, TopRow
 from ebpfprof.top.state import TopView
 from ebpfprof.top.views import View, view_named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ebpfprof.profile.wait_histogram import Quantile
 
 FORMAT = "ebpfprof-top-1"
 
@@ -76,8 +81,9 @@ def _row(row: TopRow, view: View) -> dict[str, Any]:
         "is_ranked": row.is_ranked,
     }
     if row.lengths:
-        quantiles = {name: row.quantile(name) for name in QUANTILES}
-        fields["wait_ns"] = {name: length and length.ns for name, length in quantiles.items()}
+        fields["wait_ns"] = _numbers(row.quantile)
+    if row.hold_lengths:
+        fields["hold_ns"] = _numbers(row.hold_quantile)
     if key.waker:
         fields["woken_by"] = well_formed(key.waker)
     if view.rows == "locks":
@@ -88,6 +94,11 @@ def _row(row: TopRow, view: View) -> dict[str, Any]:
             "total_with_callees": row.total_callees,
         }
     return fields
+
+
+def _numbers(quantile: Callable[[str], Quantile | None]) -> dict[str, float | None]:
+    both = {name: quantile(name) for name in QUANTILES}
+    return {name: known.ns if known else None for name, known in both.items()}
 
 
 def _hidden(shown: Shown) -> list[dict[str, Any]]:

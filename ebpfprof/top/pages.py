@@ -40,7 +40,7 @@ Delay/s, Count/s, CPU: since the last sample, per second.
 Delay/s 2.5 s: waits that ended in a second had lasted 2.5 s together.
 Error: the standard error of an estimate; digits end where it begins.
 Total: since the start. Share: of all rows but hidden ones.
-Held: for how long a lock was held while others waited, the mean.
+Held: for how long a lock was held while others waited, the mean; and p99.
 Target loses ~1.2%: of its CPU time since the start, estimated: ebpfprof
 counts the probes that the target passes, and measures what one costs.
 Traces are in it; each has the bound of --max-overhead for itself, but with

@@ -89,6 +89,8 @@ class TopRow:
     """That of `total_count`, where it is an estimate."""
     lengths: WaitHistogram = NO_LENGTHS
     """How long its waits since the start were, as far as that is known."""
+    hold_lengths: WaitHistogram = NO_LENGTHS
+    """How long a lock was held since the start, as far as that is known."""
     is_unknown: bool = False
     """Whether it stands for releases that were not recorded, or for a lock with many of them: the
     count and means say nothing."""
@@ -127,6 +129,11 @@ class TopRow:
             QUANTILES[name], waits=self.total_count, variance=self.total_count_variance
         )
         return estimate if estimate and estimate.is_known else None
+
+    def hold_quantile(self, name: str) -> Quantile | None:
+        """One of QUANTILES of how long a lock was held; None if it is not known."""
+        found = None if self.is_unknown else self.hold_lengths.quantile(QUANTILES[name])
+        return found if found and found.is_known else None
 
     @property
     def rate(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ebpfprof.export.go_quotes import readable
 from ebpfprof.export.tables.handlers import handler_name
@@ -12,7 +12,7 @@ from ebpfprof.profile.evidence import are_releases_known, is_unknown_release
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
 from ebpfprof.profile.operations import frame_of_program, is_of_program, operation_of
-from ebpfprof.profile.wait_histogram import NO_LENGTHS
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 from ebpfprof.profile.wakers import waiter_of, waker_of
 from ebpfprof.top.rows import Reading, Role, RowKey, Snapshot, TopRow, TopStack
 from ebpfprof.top.views import view_named
@@ -61,12 +61,12 @@ class TopTable:
             window_ns = _ONE_SECOND_NS
         if window_ns <= 0 and not snapshot.is_over:
             return before
-        held: dict[int, float | None] = {}
+        held: dict[int, _Held] = {}
         stacks = list(self._new_stacks(snapshot, max(window_ns, 0), held))
         return _Read(snapshot.recorded_ns, window_ns, stacks, held)
 
     def _new_stacks(
-        self, snapshot: Snapshot, window_ns: int, held: dict[int, float | None]
+        self, snapshot: Snapshot, window_ns: int, held: dict[int, _Held]
     ) -> Iterator[TopStack]:
         pid = snapshot.pid
         if self._view.rows != "locks":
@@ -83,7 +83,7 @@ class TopTable:
             )
             for role, samples in by_role:
                 yield from self._changed(pid, lock.address, role, samples, (number,), window_ns)
-            held[number] = self._mean_hold(number, lock)
+            held[number] = _Held(self._mean_hold(number, lock), lock.hold_lengths)
             self._unknown.discard(number)
             if not are_releases_known(lock.releases):
                 self._unknown.add(number)
@@ -184,7 +184,7 @@ class TopTable:
             return (lock.held_ns - held_ns) / (lock.holds - holds)
         return lock.held_ns / lock.holds if lock.holds else None
 
-    def _rows(self, stacks: Iterable[TopStack], held: Mapping[int, float | None]) -> list[TopRow]:
+    def _rows(self, stacks: Iterable[TopStack], held: Mapping[int, _Held]) -> list[TopRow]:
         sums = [[0, 0, 0, 0, 0, 0] for _ in self._keys]
         variances = [[0.0, 0.0, 0.0, 0.0] for _ in self._keys]
         lengths = [NO_LENGTHS for _ in self._keys]
@@ -217,7 +217,8 @@ class TopTable:
                 total_value=total_value,
                 callees=callees,
                 total_callees=total_callees,
-                held_ns=held.get(number),
+                held_ns=held[number].mean_ns if number in held else None,
+                hold_lengths=held[number].lengths if number in held else NO_LENGTHS,
                 variance=variances[number][0],
                 total_variance=variances[number][1],
                 count_variance=variances[number][2],
@@ -237,6 +238,13 @@ class TopTable:
         ]
 
 
+class _Held(NamedTuple):
+    """How long a lock was held: the mean, None if it is not known, and holds since the start."""
+
+    mean_ns: float | None
+    lengths: WaitHistogram
+
+
 @dataclass(frozen=True, slots=True)
 class _Read:
     """What was new of a target when it was sampled, and since when."""
@@ -244,7 +252,7 @@ class _Read:
     recorded_ns: int = 0
     window_ns: int = 0
     stacks: Sequence[TopStack] = ()
-    held: Mapping[int, float | None] = field(default_factory=dict)
+    held: Mapping[int, _Held] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ import pytest
 
 from ebpfprof.export import pprof
 from ebpfprof.process.process import Target as Process
+from ebpfprof.profile.wait_histogram import NO_LENGTHS
 from symbolizer.codeanalysis.globals import scheduling_latencies
 from tests.builds import NEWEST, versions
 from tests.go_target import inspect
@@ -46,7 +47,7 @@ def test_all_stacks_add_up_to_what_the_scheduler_measured(minor: str, tmp_path: 
             )
             return np.frombuffer(data, np.uint64)
 
-        arguments = ("--profile", "block,runqueue", "--max-overhead", "0")
+        arguments = ("--profile", "block,runqueue", "--max-overhead", "0", "--lengths")
         with recording(target.pid, tmp_path, *arguments) as recorder:
             before = measured()
             target.ask("go", "ns ")
@@ -71,6 +72,13 @@ def test_all_stacks_add_up_to_what_the_scheduler_measured(minor: str, tmp_path: 
         count * high for count, (_, high) in zip(counts, pairwise(bounds_ns()), strict=False)
     )
     assert 0.9 * _PERIOD * least < queue[1] < 1.1 * _PERIOD * most
+    lengths = sum((sample.lengths for sample in profiles["runqueue"].samples), NO_LENGTHS)
+    for part in (0.5, 0.9, 0.99):
+        found = lengths.quantile(part)
+        assert found
+        bucket = int(np.searchsorted(counts.cumsum(), part * ran))
+        # Both have buckets, and the scheduler's histogram has the runs that followed no wait, too.
+        assert bounds_ns()[max(0, bucket - 1)] <= found.ns <= bounds_ns()[bucket + 2], part
 
 
 def test_one_wait_in_eight_has_the_run_queue_of_all(tmp_path: Path) -> None:

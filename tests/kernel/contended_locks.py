@@ -24,12 +24,9 @@ BUILDS: Final = (
 LOCKS: Final = 9
 SCENES: Final = 11
 PLACES: Final = 3
-ROW = re.compile(
-    r" *(?P<delay>\S+ \S+) +(?P<share>\S+%) +(?P<count>\d+) +(?P<mean>\S+ \S+)"
-    r" +(?P<held>\S+ \S+|-)  (?P<title>\S.*)"
-)
+LENGTH = r"(?: +(?:\S+ [num]?s|-))"
 TITLE = re.compile(r"(?:(?P<name>\S+) \()?(?P<type>\S+) at (?P<address>0x[0-9a-f]+)\)?")
-NUMBERS = r" *\S+ \S+ +(?P<count>\d+) +\S+ \S+ +"
+NUMBERS = rf" *\S+ \S+ +(?P<count>\d+) +\S+ \S+{LENGTH}{{0,3}} +"
 PLACE = re.compile(
     NUMBERS + r"(?P<verb>released|waited for) by (?P<function>\S+), \w+\.go:\d+: \S+"
 )
@@ -80,16 +77,29 @@ def truths(said: str) -> dict[int, Truth]:
     return locks
 
 
+def row_pattern(headings: str) -> re.Pattern[str]:
+    """A row of a table with these headings: quantiles are in as many columns as fit."""
+    columns = re.split("  +", headings.strip())
+    assert columns[:4] == ["Delay", "Share", "Count", "Mean"]
+    assert columns[-1] == "Lock"
+    at = columns.index("Held")
+    return re.compile(
+        r" *(?P<delay>\S+ \S+) +(?P<share>\S+%) +(?P<count>\d+) +(?P<mean>\S+ \S+)"
+        rf"{LENGTH}{{{at - 4}}} +(?P<held>\S+ \S+|-){LENGTH}{{{len(columns) - at - 2}}}"
+        r"  (?P<title>\S.*)"
+    )
+
+
 def table(finished: Finished) -> dict[int, Row]:
     """The rows of the table, by address."""
     _, heading, text = finished.stdout.decode().partition("\nLocks of process ")
     assert heading
     _, headings, *lines = text.partition("\n\n")[0].splitlines()
-    assert headings.split() == ["Delay", "Share", "Count", "Mean", "Held", "Lock"]
+    pattern = row_pattern(headings)
     rows: dict[int, Row] = {}
     row: Row | None = None
     for line in lines:
-        if match := ROW.fullmatch(line):
+        if match := pattern.fullmatch(line):
             title = TITLE.fullmatch(match["title"])
             assert title, line
             row = Row(

@@ -13,6 +13,7 @@ import pytest
 from ebpfprof.profile.model import Profile
 from ebpfprof.profile.wait_histogram import NO_LENGTHS, SCALE, WaitHistogram
 from ebpfprof.profilers.options import Options
+from ebpfprof.profilers.report_builder import Report
 from ebpfprof.recording.session import Session
 from tests.builds import in_full, versions
 from tests.kernel.programs import program
@@ -24,26 +25,27 @@ from tests.toolchains import toolchain
 _NOT_PARKED = 20  # waits that were over before the goroutine parked
 EXACT = Options(kinds=("block",))
 EIGHTH = Options(kinds=("block",), one_in_eight=True)
+LOCKS = Options(kinds=("mutex",), by_lock=True)
+WAITERS = 2  # for the lock that a goroutine releases
 SHAPES = ["bimodal", *in_full("tail", "rare")]
 
 
 def recorded(
-    options: Options, shape: str, version: str, *, waits: int = 20_000
-) -> tuple[Profile, list[int]]:
-    """The block profile, and the lengths that the program logged, in order."""
-    arguments = f"-shape={shape}", f"-waits={waits}"
+    options: Options, shape: str, version: str, *more: str, waits: int = 20_000
+) -> tuple[Report, list[int]]:
+    """What was recorded, and the lengths that the program logged, in order."""
+    arguments = f"-shape={shape}", f"-waits={waits}", *more
     with Target.start(program("lengths", version), *arguments) as target:
         with Session([target.pid], options) as session:
             session.start()
             (report,) = reports_of_work(session, target)
         logged = json.loads(target.ask("log", "["))
-    (profile,) = report.profiles
-    return profile, sorted(ns for ns in logged if ns > 0)  # others began after they could end
+    return report, sorted(ns for ns in logged if ns > 0)  # others began after they could end
 
 
-def lengths_of(profile: Profile) -> tuple[WaitHistogram, int, float]:
-    """How long the waits of main.wait were, how many there were, and the variance of that."""
-    samples = [sample for sample in profile.samples if is_below(sample, "wait")]
+def lengths_of(profile: Profile, function: str = "wait") -> tuple[WaitHistogram, int, float]:
+    """How long the waits of a function were, how many there were, and the variance of that."""
+    samples = [sample for sample in profile.samples if is_below(sample, function)]
     return (
         sum((sample.lengths for sample in samples), NO_LENGTHS),
         sum(sample.values[0] for sample in samples),
@@ -58,8 +60,8 @@ def quantile(lengths_ns: Sequence[int], part: float) -> int:
 @pytest.mark.parametrize("version", versions())
 @pytest.mark.parametrize("shape", SHAPES)
 def test_with_every_wait_recorded_quantiles_are_within_a_bucket(shape: str, version: str) -> None:
-    profile, logged = recorded(EXACT, shape, version)
-    lengths, count, variance = lengths_of(profile)
+    report, logged = recorded(EXACT, shape, version)
+    lengths, count, variance = lengths_of(report.profiles[0])
     assert lengths.total == count
     assert count == pytest.approx(len(logged), abs=_NOT_PARKED)
     assert variance == 0
@@ -89,14 +91,31 @@ def test_files_have_lengths_as_labels_for_go_tool_pprof(tmp_path: Path) -> None:
     assert read.total == pytest.approx(len(logged), abs=_NOT_PARKED)
 
 
+@pytest.mark.parametrize("version", versions())
+def test_of_locks_delays_and_holds_are_within_a_bucket(version: str) -> None:
+    """Two goroutines wait for each hold."""
+    report, logged = recorded(LOCKS, "long", version, "-locked", waits=2000)
+    delays, count, _ = lengths_of(report.profiles[0], "release")
+    assert delays.total == count
+    holds = WaitHistogram.together(lock.hold_lengths for lock in report.locks)
+    assert holds.total == sum(lock.holds for lock in report.locks)
+    assert count > holds.total > 0.8 * len(logged)
+    for part in (0.5, 0.8, 0.95, 0.99):
+        hold_ns = quantile(logged, part)
+        for lengths, ns in ((holds, hold_ns), (delays, WAITERS * hold_ns)):
+            found = lengths.quantile(part)
+            assert found
+            assert abs(SCALE.bucket_of(int(found.ns)) - SCALE.bucket_of(ns)) <= 1, part
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("version", versions())
 @pytest.mark.parametrize("shape", SHAPES)
 def test_of_one_wait_in_eight_quantiles_are_within_the_reported_error(
     shape: str, version: str
 ) -> None:
-    profile, logged = recorded(EIGHTH, shape, version)
-    lengths, count, variance = lengths_of(profile)
+    report, logged = recorded(EIGHTH, shape, version)
+    lengths, count, variance = lengths_of(report.profiles[0])
     assert lengths.total == pytest.approx(count, rel=0.01)
     for part in (0.5, 0.9, 0.99):
         found = lengths.quantile(part, waits=count, variance=4 * variance)  # two standard errors

@@ -87,6 +87,15 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "attach-one-in-eight-locks": Command(
         "attach {} -d 1 --one-in-eight --profile block,mutex --by-lock", ["eighth"]
     ),
+    "attach-lengths": Command(
+        f"attach {{}} {_EXACT} --profile block,mutex,wakers --long", ["lengths"]
+    ),
+    "attach-lengths-locks": Command(
+        f"attach {{}} {_EXACT} --profile mutex --by-lock", ["lengths"], terminal=None
+    ),
+    "attach-lengths-json": Command(
+        f"attach {{}} {_EXACT} --profile mutex -f json -o -", ["lengths"], terminal=None
+    ),
     "attach-idle": Command(f"attach {{}} {_EXACT}", ["idle"]),
     "attach-hangs": Command("attach {} -d 30", ["hangs"]),
     "attach-losses": Command(f"attach {{}} {_EXACT}", ["losses"]),

@@ -76,6 +76,7 @@ RECORDINGS: Final[Mapping[str, Recording]] = {
         {**_WAITS, "kinds": ["block", "mutex", "wakers"], "one_in_eight": True},
         ("serve 400",),
     ),
+    "lengths": Recording(SHOP, {**_WAITS, "kinds": ["block", "mutex", "wakers"]}, ("serve 1500",)),
     "idle": Recording(SHOP, _EXACT, ("rest 300",)),
     "hangs": Recording(
         SHOP, {**_EXACT, "max_overhead": 8.0}, ("rest 7500",), before=("deadlock", "hang")

@@ -17,6 +17,8 @@ LENGTHS: Final = 1000
 """The number of the field."""
 _BYTES: Final = 2  # the wire type of a field with a length
 _MAX_BITS: Final = 63
+_HEAD: Final = 2  # numbers before the buckets
+_PARTS_OF_WEIGHT: Final = 16
 _BUCKETS: Final = SCALE.bucket_of((1 << 64) - 1) + 1
 _DAMAGED: Final = "The profile's lengths of waits are damaged."
 
@@ -42,7 +44,9 @@ def lengths_in(content: bytes) -> WaitHistogram:
     numbers = _numbers(content)
     if not numbers:
         return WaitHistogram()
-    apart_ns, *rows = numbers
+    if len(numbers) < _HEAD:
+        raise InvalidProfile(_DAMAGED)
+    apart_ns, weight, *rows = numbers
     counts: dict[int, float] = {}
     bucket = 0
     for step, count in zip(rows[::2], rows[1::2], strict=False):
@@ -50,19 +54,19 @@ def lengths_in(content: bytes) -> WaitHistogram:
         counts[bucket] = count
     if len(rows) % 2 or bucket >= _BUCKETS:
         raise InvalidProfile(_DAMAGED)
-    return WaitHistogram.counted(counts, float(apart_ns))
+    return WaitHistogram.counted(counts, float(apart_ns), weight / _PARTS_OF_WEIGHT)
 
 
 def _content(lengths: WaitHistogram) -> bytes:
-    """The distance of samples, then for each bucket how far it is from the one before; counts."""
+    """The distance of samples, the weight, then each bucket, from the one before, and its count."""
     rows = [(bucket, round(count)) for bucket, count in lengths.rows()]
-    numbers = [round(lengths.apart_ns)]
+    numbers = [round(lengths.apart_ns), round(_PARTS_OF_WEIGHT * lengths.weight)]
     before = 0
     for bucket, count in rows:
         if count > 0:
             numbers += [bucket - before, count]
             before = bucket
-    return b"".join(map(_varint, numbers)) if len(numbers) > 1 else b""
+    return b"".join(map(_varint, numbers)) if len(numbers) > _HEAD else b""
 
 
 def _varint(number: int) -> bytes:

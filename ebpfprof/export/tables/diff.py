@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from ebpfprof.console import columns
 from ebpfprof.console.text import counted, duration, printable
@@ -13,6 +14,7 @@ from ebpfprof.export.kinds import (
     default_index,
     has_operations,
     is_moment,
+    kind_words,
     place_heading,
     title,
 )
@@ -28,6 +30,7 @@ from ebpfprof.profile.wait_histogram import QUANTILES, Quantile, WaitHistogram
 from ebpfprof.profile.wakers import waker_of
 
 _Amount = Callable[[int], str]
+_WAITS: Final = "waits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +202,15 @@ def _rates(profile: Profile, base: Profile, index: int, text: _Amount) -> str:
 
 def _lengths(profile: Profile, base: Profile) -> Iterator[str]:
     """How long single waits were before and after, a line for each quantile that is known."""
+    events = kind_words(profile).get("events", _WAITS)
+    longest = "Longest wait" if events == _WAITS else f"Longest delay of {events}"
     quantiles = zip(_quantiles(base), _quantiles(profile), strict=True)
     for name, (before, after) in zip(QUANTILES, quantiles, strict=True):
         if before and after:
             texts = [duration(length.ns, DIGITS_OF_LENGTH) for length in (before, after)]
             is_same = before.least_ns < after.most_ns and after.least_ns < before.most_ns
             change = " (unchanged)" if is_same else _percent(after.ns - before.ns, before.ns)
-            subject = "Longest wait" if name == "max" else f"{name} of waits"
+            subject = longest if name == "max" else f"{name} of {events}"
             yield f"{subject}: {texts[0]} before, {texts[1]} after{change}\n"
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from ebpfprof.console import columns
 from ebpfprof.console.text import printable
 from ebpfprof.export.go_quotes import readable
-from ebpfprof.export.tables.lengths import length_cell
+from ebpfprof.export.tables.lengths import LENGTHS, NOT_KNOWN, fitting_table, length_cell
 from ebpfprof.export.tables.quantities import amount, count_cell, error_cell, known_digits
 from ebpfprof.profile.evidence import few_releases, is_ranked, unranked_line
 from ebpfprof.profile.kind import Table
@@ -18,12 +18,11 @@ from ebpfprof.profile.operations import frame_of_program, is_of_program, operati
 from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 from ebpfprof.profile.wakers import waiter_of, waker_of
 
-_LENGTHS: Final = ("p50", "p99", "Max")
 _WITHOUT_LENGTHS: Final = (("Mean",),)
 # The columns of an event, from the widest to the narrowest table.
 _WITH_LENGTHS: Final = (
-    ("Mean", *_LENGTHS),
-    _LENGTHS,
+    ("Mean", *LENGTHS),
+    LENGTHS,
     ("p99", "Max"),
     ("p99",),
 )
@@ -73,6 +72,16 @@ class OperationSums:
     def count_cell(self) -> str:
         """The count, with as many digits as are known; "-" if it may as well be near nothing."""
         return count_cell(self.count, self.count_variance) if self.count or not self.value else "-"
+
+    def length_cell(self, heading: str, *, color: bool) -> str:
+        """A cell of one of LENGTHS."""
+        waits, variance = self.count, self.count_variance
+        return length_cell(self.lengths, heading, waits=waits, variance=variance, color=color)
+
+    @property
+    def has_lengths(self) -> bool:
+        """Whether one of LENGTHS is known."""
+        return any(self.length_cell(heading, color=False) != NOT_KNOWN for heading in LENGTHS)
 
     @property
     def is_ranked(self) -> bool:
@@ -176,22 +185,18 @@ def render(
     if not ranked:
         return below_table
     is_single = len(profile.sample_types) == 1 or not table.count
-    are_known = any(
-        _length(operation, name, color=color) != "-" for operation in ranked for name in _LENGTHS
-    )
-    means = _WITH_LENGTHS if are_known else _WITHOUT_LENGTHS
-    for of_event in ((),) if is_single else means:
-        names = [table.value, "Share", *([] if is_single else [table.count]), *of_event]
-        if any(operation.variance for operation in ranked):
-            names.insert(1, "Error")
-        rows = [
-            _row(operation, names, table, unit=unit, is_short=is_short, color=color)
-            for operation in ranked
+    of_event = _WITH_LENGTHS if any(row.has_lengths for row in ranked) else _WITHOUT_LENGTHS
+    error = ("Error",) if any(row.variance for row in ranked) else ()
+    first = (table.value, *error, "Share")
+
+    def rows(headings: Sequence[str]) -> list[columns.Row]:
+        return [
+            _row(row, headings, table, unit=unit, is_short=is_short, color=color) for row in ranked
         ]
-        names += ["Operation", table.place[0]]
-        if columns.fits(names, rows, left=2, width=width):
-            break
-    return columns.table(names, rows, left=2, width=width, color=color) + below_table
+
+    choices = [first] if is_single else [(*first, table.count, *more) for more in of_event]
+    names = ("Operation", table.place[0])
+    return fitting_table(choices, rows, names, width=width, color=color) + below_table
 
 
 def _row(
@@ -219,7 +224,7 @@ def _row(
             case "Mean":
                 mean = amount(sums.mean, unit, color=color, digits=sums.digits_of_mean)
                 return "-" if count == "-" else mean
-        return _length(sums, heading, color=color)
+        return sums.length_cell(heading, color=color)
 
     cells = [*map(cell, headings), columns.operation_cell(sums.operation, color=color)]
     if is_short:
@@ -227,12 +232,6 @@ def _row(
         return columns.Row(cells, sums.function, after=place)
     below = f"{sums.file}:{sums.line}" if sums.file else ""
     return columns.Row(cells, sums.function, below=below, origin=_origin(sums))
-
-
-def _length(sums: OperationSums, heading: str, *, color: bool) -> str:
-    return length_cell(
-        sums.lengths, heading, waits=sums.count, variance=sums.count_variance, color=color
-    )
 
 
 def _origin(row: OperationSums) -> str:

@@ -45,7 +45,7 @@ _GROWTH = 4  # times as many goroutines as now may wait later
 _MAX_STACKS = 1 << 15
 _MANY_STACKS = 2  # times as many with by_lock, with wakers, and for more than _FEW_TARGETS
 _MAX_PAIRS = 1 << 16
-_MAX_LENGTHS = 1 << 17  # four rows for each stack: most have fewer
+_MAX_LENGTHS = 1 << 17  # four rows for each stack, of pairs and run queues, too: most have fewer
 _FEW_TARGETS = 8
 _MAX_LOCKS = 1 << 16
 _FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes about 0.2 ms, at each reading a part of it
@@ -56,7 +56,6 @@ _LARGE_MAPS = (
 _KINDS_OF_LOSSES = {
     "pairs_full": ("wakers",),
     "waker_unreadable": ("wakers",),
-    "lengths_full": ("block",),
 }  # others: all
 
 
@@ -102,7 +101,12 @@ def source(config: WaitsConfig) -> ProgramSource:
             *(_tracked_functions(config) if config.tracks_waits else ()),
         ),
         own_functions=("seed",),
-        numbers=(*labels.NUMBERS, "BLOCK_RATE_NS", "MUTEX_FRACTION"),
+        numbers=(
+            *labels.NUMBERS,
+            "WITH_RUN_QUEUE",
+            "BLOCK_RATE_NS",
+            "MUTEX_FRACTION",
+        ),
     )
 
 
@@ -143,6 +147,7 @@ class WaitsCollector(BoundedProbes):
             source(config),
             {
                 **labels.numbers(config.label_keys),
+                "WITH_RUN_QUEUE": int(config.run_queue),
                 "BLOCK_RATE_NS": config.block_rate_ns,
                 "MUTEX_FRACTION": config.mutex_fraction,
             },

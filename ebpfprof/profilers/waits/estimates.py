@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.waits.alternation import alternation_variances
 from ebpfprof.profilers.waits.coverage import Deviation
 from ebpfprof.profilers.waits.locks import lock_use
@@ -163,14 +163,15 @@ def _block(
             count_variance=variance,
         )
         row = _block_row(sums, stack, estimate, seen, hit_ns)
-        found.append(BlockEstimate(row, estimate.every, sums.seen(stack), correction))
+        seen_sums = sums.seen(stack)
+        found.append(BlockEstimate(row, estimate.every, seen_sums, correction, seen.lengths))
     for (sema, return_pcs, labels), sampled in left.items():
         seen = sampled.as_uncertain()
         if seen.long or seen.hits >= _ENOUGH_HITS:
             stack = KnownStack(0, "block", sema, return_pcs, labels)
             estimate = StackEstimate(StackSums(), StackSums(), 0.0, 0.0)
             row = _unprobed_row(stack, estimate, seen)
-            found.append(BlockEstimate(row, StackSums(), StackSums()))
+            found.append(BlockEstimate(row, StackSums(), StackSums(), long=seen.lengths))
     return [estimate for estimate in found if estimate.row.count > 0 or estimate.row.delay_ns > 0]
 
 
@@ -344,7 +345,7 @@ def _runnable(block: BlockEstimate) -> StackTotal | None:
         delay_ns=round(delay_ns),
         delay_variance=delay_ns**2 * relative,
         count_variance=variance,
-        lengths=NO_LENGTHS,
+        lengths=seen.runnable_lengths.standing_for(wakes),
     )
 
 

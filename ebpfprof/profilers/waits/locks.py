@@ -67,7 +67,7 @@ class LockTable:
         for sema, hold in holds.items():
             if sema in self._of_sema:
                 uses = self._uses[self._of_sema[sema]]
-                uses.hold = Hold(uses.hold.count + hold.count, uses.hold.held_ns + hold.held_ns)
+                uses.hold = uses.hold.plus(hold)
 
     def locks(self) -> list[Lock]:
         """All locks, longest waits first; the indistinguishable ones as one."""
@@ -90,6 +90,7 @@ class LockTable:
                     releases=self._samples(t for t in uses.totals if t.kind == "mutex"),
                     holds=uses.hold.count,
                     held_ns=uses.hold.held_ns,
+                    hold_lengths=uses.hold.lengths,
                     still_waiting=self._samples(uses.waiting),
                 )
             )

@@ -25,14 +25,15 @@ class PairTable:
     def sums(self) -> Iterator[tuple[int, KnownStack, int, int]]:
         """The key, the pair, the count in the kernel's unit and the delay (ns) of each pair.
 
-        Those that the kernel is writing are missing: the next reading has them.
+        Without what the map `lengths` has. Those that the kernel is writing are missing: the next
+        reading has them.
         """
         keys, pairs = self._program.maps["pairs"].rows()
         columns = [pairs[name].tolist() for name in ("waiter", "waker", "count", "delay_ns")]
         self._stacks.read({*columns[0], *columns[1]} - {_UNKNOWN})
         for key, waiter, waker, count, delay_ns in zip(keys.tolist(), *columns, strict=True):
             pair = self._known.get(key) or self._pair(key, waiter, waker)
-            if pair and (count or delay_ns):
+            if pair:
                 yield key, pair, count, delay_ns
 
     def forget(self, stacks: Sequence[int]) -> list[int]:

@@ -43,6 +43,8 @@ def _split(stack: BlockEstimate, pairs: Mapping[KnownStack, StackEstimate]) -> l
     rest_ns = max(0.0, row.delay_ns - every.delay_ns)
     seen = sum(pair.sampled.count for pair in pairs.values())
     seen_ns = sum(pair.sampled.delay_ns for pair in pairs.values())
+    others = row.lengths - every.lengths
+    short = max(0.0, others.total - stack.long.total)
     relative = row.delay_variance / rest_ns**2 if rest_ns else 0.0
     found = []
     for stack_and_waker, estimate in pairs.items():
@@ -52,11 +54,16 @@ def _split(stack: BlockEstimate, pairs: Mapping[KnownStack, StackEstimate]) -> l
         pair.count = estimate.every.count + (rest * sampled.count / seen if seen else 0.0)
         pair.delay_ns = round(estimate.every.delay_ns + part_ns)
         pair.delay_variance = part_ns**2 * (relative + own)
+        pair.lengths = estimate.every.lengths
+        if seen:
+            part = sampled.count / seen
+            pair.lengths += sampled.lengths.scaled_to(part * short) + part * stack.long
         found.append(pair)
     unknown, unknown_ns = (0.0 if seen else rest), (0.0 if seen_ns else rest_ns)
     if unknown >= 1 or unknown_ns >= 1:
         variance = row.delay_variance if unknown_ns else 0.0
         pair = replace(row, kind="wakers", waker=NO_WAKER, delay_variance=variance)
         unknown_ns = round(unknown_ns)
-        found.append(replace(pair, count=unknown, delay_ns=unknown_ns, lengths=NO_LENGTHS))
+        lengths = others if unknown else NO_LENGTHS
+        found.append(replace(pair, count=unknown, delay_ns=unknown_ns, lengths=lengths))
     return found

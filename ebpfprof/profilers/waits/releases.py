@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.waits.rows import KnownStack, StackTotal
 from ebpfprof.profilers.waits.sampled_sums import (
     BlockEstimate,
@@ -29,6 +30,7 @@ from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 # Of n releases one in eight is recorded, and what they are charged varies as much as it is.
 _RELATIVE: Final = 2 * (TRACKING_PERIOD - 1)
 _SURE: Final = 2  # standard errors
+_WITH_OTHERS: Final = 2  # releases with other waiters, by the part of the delay without a length
 
 _Releases = dict[KnownStack, StackEstimate]
 
@@ -62,7 +64,10 @@ def releases(
         if waited[sema]:
             found += _of_lock(sema, known, waited[sema], uncharged.get(sema, 0.0), sums.windows)
         else:  # waits are not recorded
-            found += [row_of(stack, estimate) for stack, estimate in known.items()]
+            for stack, estimate in known.items():
+                row = row_of(stack, estimate)
+                row.lengths = _lengths(estimate, estimate.sampled.count)
+                found.append(row)
     return found
 
 
@@ -119,14 +124,32 @@ def _of_lock(
         row.count_variance = max(correction**2 * row.count_variance, of_sampled)
         row.delay_ns = round(estimate.every.delay_ns + part_ns)
         row.delay_variance = part_ns**2 * (relative + own)
+        row.lengths = _lengths(estimate, correction * sampled.count)
         if charged_ns <= 0:
-            row.count = estimate.every.count
+            row.count, row.lengths = estimate.every.count, estimate.every.lengths
         if row.count > 0 or row.delay_ns > 0:
             found.append(row)
     if (unknown_ns := round(waited_ns - known_ns)) > 0:
         of_unknown = unknown_ns**2 * relative
         found.append(StackTotal("mutex", sema, (), 0.0, unknown_ns, (), of_unknown))
     return found
+
+
+def _lengths(estimate: StackEstimate, count: float) -> WaitHistogram:
+    """How long the delays were that releases of a stack are charged; `count` were sampled.
+
+    Only tracked waiters are in the queue. If there are others, the charge of a release is not
+    known, but a part of their delay is charged to releases of untracked waiters, which have no
+    length. So the part of the delay without a length shows how often there are others: if there is
+    always one, it is nearly a half; with more it is larger. So many releases have no length.
+    """
+    sampled = estimate.sampled
+    if sampled.count <= 0 or sampled.delay_ns <= 0:
+        return estimate.every.lengths
+    without = max(0.0, 1 - sampled.lengths.time_ns / sampled.delay_ns)
+    alone = max(0.0, 1 - _WITH_OTHERS * without)
+    known = alone * sampled.lengths.total / sampled.count
+    return estimate.every.lengths + sampled.lengths.scaled_to(known * count)
 
 
 def _relative_variance_of_count(waits: Sequence[BlockEstimate]) -> float:

@@ -122,14 +122,19 @@ class StackTotal:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """How often, and how long in all, a lock was held between two hand-overs that we recorded."""
+    """How often, and how long in all, a lock was held between two hand-overs that we recorded.
+
+    `lengths` has these holds by their lengths.
+    """
 
     count: int = 0
     held_ns: int = 0
+    lengths: WaitHistogram = NO_LENGTHS
 
     def plus(self, more: Hold) -> Hold:
         """Both together."""
-        return Hold(self.count + more.count, self.held_ns + more.held_ns)
+        lengths = self.lengths + more.lengths
+        return Hold(self.count + more.count, self.held_ns + more.held_ns, lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +174,7 @@ class StackSums:
     park of the same event; `again_ns` is the time from their wakes until the goroutines ran.
     `squares` is the sum of the squares of their delays (ns²), `row_squares` that of the number of
     waits in a row that a goroutine had with this stack. `lengths` has the waits of `count` by
-    their lengths.
+    their lengths, `runnable_lengths` those `runs` by the time in the run queue.
     """
 
     count: float = 0.0
@@ -184,6 +189,7 @@ class StackSums:
     row_squares: float = 0.0
     squares: float = 0.0
     lengths: WaitHistogram = NO_LENGTHS
+    runnable_lengths: WaitHistogram = NO_LENGTHS
 
     def __add__(self, other: StackSums) -> StackSums:
         return StackSums(*map(add, _values(self), _values(other)))

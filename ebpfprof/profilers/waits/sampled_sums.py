@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ebpfprof.overhead.estimator import student
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 from ebpfprof.profilers.waits.rows import KnownStack, StackSums, StackTotal
 from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
@@ -74,13 +75,14 @@ class BlockEstimate(NamedTuple):
     """A row of the block profile, and its part from the time when every wait was recorded.
 
     `seen` has the waits as they were recorded. In windows, there were `correction` times as many as
-    the runs of goroutines make expect.
+    the runs of goroutines make expect. `long` has those that only goroutine samples recorded.
     """
 
     row: StackTotal
     every: StackSums
     seen: StackSums
     correction: float = 1.0
+    long: WaitHistogram = NO_LENGTHS
 
 
 @dataclass(slots=True)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.program import BpfProgram
-from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
-from ebpfprof.profilers.waits.length_table import NO_STACKS, LengthTable
+from ebpfprof.profile.wait_histogram import SCALE, WaitHistogram
+from ebpfprof.profilers.waits.length_table import (
+    NO_STACKS,
+    LengthTable,
+    StackLengths,
+    hold_key,
+    run_queue_key,
+)
 from ebpfprof.profilers.waits.pair_table import PairTable
 from ebpfprof.profilers.waits.rows import (
     Hold,
@@ -16,6 +23,7 @@ from ebpfprof.profilers.waits.rows import (
     LastWait,
     StackSums,
     StackTotal,
+    Waiting,
     WaitsConfig,
 )
 from ebpfprof.profilers.waits.stack_table import StackTable
@@ -36,9 +44,19 @@ _SPREAD = (
 )
 _NONE = StackSums()
 _MODULUS = 1 << 64
+_Row = tuple[int, KnownStack | None, int, int]
+"""A key, its stack or pair, the count in the kernel's unit and the delay (ns)."""
 _Sums = tuple[int, KnownStack, int, int, WaitHistogram]
-"""A key, its stack or pair, the count in the kernel's unit, the delay (ns), and the lengths."""
+"""The same with the lengths, and with what these add up to."""
 _TARGET_SHIFT = c_facts.number("common/keys.h", "TARGET_SHIFT")
+
+
+class _Read(NamedTuple):
+    """The sums of stacks and of pairs at one moment, and all that is known by length."""
+
+    stacks: Iterator[_Sums]
+    pairs: Iterator[_Sums]
+    by_length: StackLengths
 
 
 class WaitTables:
@@ -52,14 +70,16 @@ class WaitTables:
         self._taken_pairs: dict[int, StackSums] = {}
         self.stacks = StackTable(program, has_labels=config.labels, by_lock=config.by_lock)
         self._pairs = PairTable(program, self.stacks) if config.wakers else None
-        self._lengths = LengthTable(program, COUNT_SHIFT) if config.has_waiters else None
+        self._lengths = LengthTable(program, COUNT_SHIFT)
 
     def snapshot(self) -> dict[int, list[StackTotal]]:
         """The sums since the start, by target. They never decrease between calls."""
         found: dict[int, list[StackTotal]] = {}
+        read = self._read()
         # Those without a count: the kernel is writing them, or they only wake (wakers.h).
-        sums = [*(row for row in self._sums() if row[2]), *self._sums_of_pairs()]
-        for _, stack, count, delay_ns, lengths in sums:
+        stacks = (row for row in read.stacks if row[2])
+        pairs = (row for row in read.pairs if row[2] or row[3])
+        for _, stack, count, delay_ns, lengths in (*stacks, *pairs):
             total = StackTotal(
                 stack.kind,
                 stack.sema,
@@ -73,33 +93,55 @@ class WaitTables:
             found.setdefault(stack.target, []).append(total)
         return found
 
-    def _sums(self, index: int | None = None) -> Iterator[_Sums]:
-        """Those of each stack, of one target or of all."""
+    def _read(self, index: int | None = None) -> _Read:
+        """Read the sums of one target, or of all."""
         keys, totals = self._program.maps["totals"].rows()
         self.stacks.read(set(keys.tolist()))
-        by_length = self._lengths.read() if self._lengths else NO_STACKS
         columns = (keys.tolist(), totals["count"].tolist(), totals["delay_ns"].tolist())
-        for key, count, delay_ns in zip(*columns, strict=True):
-            stack = self.stacks.get(key)
-            if stack and index in (None, stack.target):
-                units, ns, lengths = by_length.of(key)
-                yield key, stack, (count + units) % _MODULUS, delay_ns + ns, lengths
+        pairs = [*self._pairs.sums()] if self._pairs else []
+        by_length = self._lengths.read()
 
-    def _sums_of_pairs(self) -> Iterator[_Sums]:
-        return ((*sums, NO_LENGTHS) for sums in self._pairs.sums()) if self._pairs else iter(())
+        def sums(rows: Iterable[_Row]) -> Iterator[_Sums]:
+            for key, stack, count, delay_ns in rows:
+                if stack and index in (None, stack.target):
+                    units, ns, lengths = by_length.of(key)
+                    lengths = self._weighted(stack.kind, lengths)
+                    yield key, stack, (count + units) % _MODULUS, delay_ns + ns, lengths
+
+        stacks = map(self.stacks.get, columns[0])
+        return _Read(
+            sums(zip(columns[0], stacks, *columns[1:], strict=True)), sums(pairs), by_length
+        )
+
+    def _weighted(self, kind: Waiting, lengths: WaitHistogram) -> WaitHistogram:
+        """The lengths, with how many events each recorded one stands for by Go's sampling."""
+        rate_ns, weight = self._config.block_rate_ns, 1.0
+        if not lengths:
+            return lengths
+        if kind == "mutex":
+            weight = float(self._config.mutex_fraction)
+        elif rate_ns > 1:
+            of_each = ((count, rate_ns / SCALE.middle_ns(at)) for at, count in lengths.rows())
+            weight = sum(count * max(1.0, each) for count, each in of_each) / lengths.total
+        return lengths if weight == 1 else replace(lengths, weight=weight)
 
     def holds(self) -> dict[int, dict[int, Hold]]:
         """How long locks were held, by target and semaphore; {} without by_lock."""
         found: dict[int, dict[int, Hold]] = {}
         if not self._config.by_lock:
             return found
-        for key, lock in zip(*self._program.maps["locks"].rows(), strict=True):
-            if lock["holds"]:
-                target, sema = divmod(int(key), 1 << _TARGET_SHIFT)
-                hold = Hold(int(lock["holds"]), int(lock["held_ns"]))
-                holds = found.setdefault(target, {})
-                sema -= sema % _ALIGNMENT  # that of a queue of tracked waiters is larger
-                holds[sema] = holds.get(sema, Hold()).plus(hold)
+        keys, locks = self._program.maps["locks"].rows()
+        has_holds = locks["holds"] > 0
+        by_length = self._lengths.read() if has_holds.any() else NO_STACKS
+        for key, lock in zip(keys[has_holds].tolist(), locks[has_holds], strict=True):
+            target, sema = divmod(key, 1 << _TARGET_SHIFT)
+            lengths = by_length.of(hold_key(key)).lengths
+            if sema % _ALIGNMENT == _TRACKED_QUEUE:
+                sema -= _TRACKED_QUEUE
+                lengths = lengths.standing_for(TRACKING_PERIOD * lengths.total)
+            hold = Hold(int(lock["holds"]), int(lock["held_ns"]), lengths)
+            holds = found.setdefault(target, {})
+            holds[sema] = holds.get(sema, Hold()).plus(hold)
         return found
 
     def last_waits(self) -> dict[int, dict[int, LastWait]]:
@@ -119,14 +161,13 @@ class WaitTables:
         """What was added to the sums of a target's stacks since the last take()."""
         spreads = self._spreads()
         found: dict[KnownStack, StackSums] = {}
-        both = (self._taken, self._sums(index)), (self._taken_pairs, self._sums_of_pairs())
-        for taken, sums in both:
+        read = self._read(index)
+        for taken, sums in ((self._taken, read.stacks), (self._taken_pairs, read.pairs)):
             for key, stack, count, delay_ns, lengths in sums:
-                if stack.target != index:
-                    continue
                 now = StackSums(count / (1 << COUNT_SHIFT), delay_ns, lengths=lengths)
-                if taken is self._taken:
-                    now += spreads.pop(key, _NONE)
+                if taken is self._taken and key in spreads:
+                    in_queue = read.by_length.of(run_queue_key(key)).lengths
+                    now += replace(spreads[key], runnable_lengths=in_queue)
                 if (more := now - taken.get(key, _NONE)) != _NONE:
                     taken[key] = now
                     found[stack] = found.get(stack, _NONE) + more
@@ -165,11 +206,11 @@ class WaitTables:
         if self._config.tracks_waits:
             self._forget(["tracked"], index)
         forgotten = self.stacks.forget(index)
-        if self._lengths:
-            self._lengths.forget(forgotten)
+        pairs = self._pairs.forget(forgotten) if self._pairs else []
+        self._lengths.forget([*forgotten, *map(run_queue_key, forgotten), *pairs])
         for key in forgotten:
             self._taken.pop(key, None)
-        for key in self._pairs.forget(forgotten) if self._pairs else ():
+        for key in pairs:
             self._taken_pairs.pop(key, None)
 
     def forget_waits(self, index: int) -> None:
@@ -182,6 +223,11 @@ class WaitTables:
 
     def forget_queues(self, index: int) -> None:
         """Delete the queues of locks, and for how long locks were held."""
+        if self._config.by_lock:
+            keys, locks = self._program.maps["locks"].rows()
+            held = keys[(keys >> _TARGET_SHIFT == index) & (locks["holds"] > 0)]
+            if len(held):
+                self._lengths.forget([*map(hold_key, held.tolist())])
         self._forget(["locks"] if self._config.mutex or self._config.by_lock else [], index)
 
     def _forget(self, tables: Sequence[str], index: int) -> None:

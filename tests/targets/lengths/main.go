@@ -1,5 +1,7 @@
 // Lengths has goroutines that wait for as long as a known distribution says, and logs how long each
-// wait was: from just before the receive to just before the send that ends it.
+// wait was: from just before the receive to just before the send that ends it. With -locked, it has
+// groups of three goroutines that hold a lock for so long, and logs how long each hold was: from the
+// release before it to its own.
 //
 // Protocol: it prints "ready PID". To each line "go" it does its waits and answers "done", to
 // "go SHAPE WAITS" this number of waits of another shape; to "log"
@@ -50,12 +52,21 @@ var shapes = map[string]shape{
 		}
 		return short
 	},
+	// Nine of ten are so long that goroutines get a lock in the order in which they wait for it
+	// (sync.Mutex, starvation mode: 1 ms); the tenth is ten times as long.
+	"long": func(_ int, random *rand.Rand) time.Duration {
+		if random.Intn(10) == 0 {
+			return 70 * short
+		}
+		return 7 * short
+	},
 }
 
 func main() {
 	name := flag.String("shape", "bimodal", "the distribution")
 	pairs := flag.Int("pairs", 20, "goroutines that wait, each for one of its own")
 	count := flag.Int("waits", 20000, "waits of all of them")
+	locked := flag.Bool("locked", false, "they hold locks")
 	flag.Parse()
 	var mu sync.Mutex
 	var lengths []int64
@@ -81,6 +92,11 @@ func main() {
 			waits, err := strconv.Atoi(words[2])
 			harness.Check(err)
 			chosen, count = shapes[words[1]], waits
+		}
+		if *locked {
+			lengths = append(lengths, hold(*pairs, count, chosen)...)
+			fmt.Println("done")
+			continue
 		}
 		var done sync.WaitGroup
 		done.Add(*pairs)
@@ -114,4 +130,52 @@ func wait(ticks <-chan time.Time) int64 {
 	began := time.Now()
 	ended := <-ticks
 	return int64(ended.Sub(began))
+}
+
+const holders = 3
+
+// hold has groups of goroutines hold a lock each, as often as count says in all, and returns for how
+// long that was.
+func hold(groups, count int, chosen shape) []int64 {
+	var done sync.WaitGroup
+	all := make([]held, groups)
+	for group := range all {
+		own := &all[group]
+		own.random = rand.New(rand.NewSource(int64(group)))
+		for holder := 0; holder < holders; holder++ {
+			done.Add(1)
+			go func() {
+				for number := 0; number < count/groups/holders; number++ {
+					own.mu.Lock()
+					time.Sleep(chosen(number, own.random))
+					own.release()
+				}
+				done.Done()
+			}()
+		}
+	}
+	done.Wait()
+	var lengths []int64
+	for group := range all {
+		lengths = append(lengths, all[group].lengths...)
+	}
+	return lengths
+}
+
+// Held is a lock, with the time from each release to the next.
+type held struct {
+	mu       sync.Mutex
+	random   *rand.Rand
+	released time.Time
+	lengths  []int64
+}
+
+//go:noinline
+func (h *held) release() {
+	now := time.Now()
+	if !h.released.IsZero() {
+		h.lengths = append(h.lengths, int64(now.Sub(h.released)))
+	}
+	h.released = now
+	h.mu.Unlock()
 }

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ebpfprof.profile.wait_histogram import SCALE
+from ebpfprof.profilers.waits.length_table import hold_key, run_queue_key
 from tests.unit.bpf.native import Native, build
 
 pytestmark = pytest.mark.machine
@@ -36,6 +37,15 @@ u64 delay(u64 stack, u64 ns) {
     struct length at = length_of(stack, ns);
     struct lengths *row = lengths.lookup(&at.key);
     return row ? row->delay_ns : 0;
+}
+void count(u64 key, u64 ns) {
+    count_length(key, ns, 0);
+}
+u64 of_lock(u64 lock) {
+    return mix(lock, HOLD_ROWS);
+}
+u64 of_queue(u64 stack) {
+    return stack ^ RUN_QUEUE_ROWS;
 }
 u64 in_totals(u64 stack) {
     struct total *total = totals.lookup(&stack);
@@ -87,3 +97,21 @@ def test_what_does_not_fit_is_in_the_sums_without_its_length(native: Native) -> 
     native.call("take", STACKS[0], 1000 << 10, 1 << 16)  # which did not fit
     assert native.call("in_totals", STACKS[0]) == 1 << 16
     assert native.call("counted", STACKS[0], 1000) == 1 << 16
+
+
+@pytest.mark.parametrize("key", [0, 1 << 48 | 0xC000012084, *STACKS, (1 << 64) - 1])
+def test_holds_and_times_in_the_run_queue_have_the_keys_that_python_computes(
+    key: int, native: Native
+) -> None:
+    assert native.call("of_lock", key) == hold_key(key)
+    assert native.call("of_queue", key) == run_queue_key(key)
+    assert len({key, hold_key(key), run_queue_key(key)}) == 3
+
+
+def test_what_has_its_sums_elsewhere_is_counted_once_or_lost(native: Native) -> None:
+    native.call("forget_maps")
+    for bits in range(0, 12, 2):  # a row each
+        native.call("count", run_queue_key(STACKS[0]), 1000 << bits)
+    assert native.call("counted", run_queue_key(STACKS[0]), 1000) == 1 << 16
+    assert native.call("counted", STACKS[0], 1000) == 0
+    assert native.call("lost") == 2

@@ -41,6 +41,10 @@ MACROS = {
     "MAX_SITES": 1,
     "MAX_LOCKS": 2,
     "LOCK_CALLERS": 1,
+    "COUNT_SHIFT": 16,
+    "MAX_STACKS": 1,
+    "MAX_DEPTH": 1,
+    "MAX_LENGTHS": 1,
 }
 word = st.integers(0, (1 << 64) - 1)
 UNIT_NS = 1 << wait_tables._UNIT_SHIFT

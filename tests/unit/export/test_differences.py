@@ -11,6 +11,7 @@ from ebpfprof.profile.delta import normalized
 from ebpfprof.profile.idle import rule_of, split
 from ebpfprof.profile.model import Frame, Label, Profile, Sample
 from ebpfprof.profile.wait_histogram import WaitHistogram
+from ebpfprof.profilers.waits.kinds import MUTEX
 from tests.unit.export.profiles import CPU, IDLE, SLEEPER
 from tests.unit.export.small_profile import LOCK, RECEIVE, SMALL, WORK
 
@@ -60,6 +61,15 @@ def test_distributions_are_compared() -> None:
     ]
     without = replace(base, lengths=WaitHistogram())
     assert "p50" not in formats.encode_difference(changed(later), changed(without), "text").decode()
+
+
+def test_distributions_of_releases_are_of_their_delays() -> None:
+    unlock = replace(LOCK, frames=(Frame("sync.(*Mutex).Unlock", "/go/sync/mutex.go", 7),))
+    release = Sample((unlock, WORK), (100, 10**9), lengths=WaitHistogram.of([10_000_000] * 100))
+    profile = MUTEX.make_profile([release], [], time_ns=1, duration_ns=10**9)
+    lines = formats.encode_difference(profile, profile, "text").decode().splitlines()
+    assert "p99 of releases: 10 ms before, 10 ms after (unchanged)" in lines
+    assert "Longest delay of releases: 10 ms before, 10 ms after (unchanged)" in lines
 
 
 def test_lines_of_a_function_are_the_same_place() -> None:

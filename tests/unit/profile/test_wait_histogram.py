@@ -121,3 +121,30 @@ def test_without_a_known_error_a_quantile_has_a_dash() -> None:
     found = halves.quantile(0.5, variance=56.0 * 100)
     assert found
     assert not found.is_known
+
+
+def test_what_stands_for_others_has_the_error_of_a_sample() -> None:
+    """Of 800 waits 100 were recorded: as if their number were an estimate of one in eight."""
+    recorded = WaitHistogram.of([MS] * 50 + [9 * MS] * 50)
+    lengths = recorded.standing_for(800)
+    assert (lengths.total, lengths.weight) == (800, 8)
+    found = lengths.quantile(0.5)
+    assert found
+    assert found == (8 * recorded).quantile(0.5, variance=56 * 100)
+    assert found.least_ns <= MS < 9 * MS <= found.most_ns
+    assert (8 * recorded).quantile(0.5) != found
+    assert lengths.quantile(0.995) is None  # of a hundred
+    assert recorded.standing_for(40) == 0.4 * recorded
+
+
+def test_weights_stay_with_sums_and_differences() -> None:
+    lengths = WaitHistogram.of([MS]).standing_for(8)
+    assert (lengths + WaitHistogram.of([MS])).weight == 8
+    assert (lengths - WaitHistogram.of([MS])).weight == 8
+    assert lengths.at_least(WaitHistogram.of([9 * MS])).weight == 8
+    assert (2 * lengths).weight == 8
+
+
+def test_the_time_of_all_is_within_a_bucket() -> None:
+    lengths_ns = [300, 5 * MS, 5 * MS, 70 * MS]
+    assert WaitHistogram.of(lengths_ns).time_ns == pytest.approx(sum(lengths_ns), rel=0.07)

@@ -18,6 +18,7 @@ from ebpfprof.profile.model import (
     Profile,
     Sample,
 )
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.cpu.kind import CPU
 from ebpfprof.profilers.waits.kinds import BLOCK, MUTEX
 from ebpfprof.top.rows import Reading, Shown, Snapshot, Sort, shown
@@ -347,6 +348,18 @@ def test_locks_of_equal_name_have_two_rows_and_late_names() -> None:
 def test_a_lock_without_a_name_is_shown_by_its_address() -> None:
     reading = TopTable("locks").read([Snapshot(7, S, None, [lock(0x10, None, 1, 10)])])
     assert names(shown(reading)) == ["sync.Mutex at 0x10"]
+
+
+def test_quantiles_of_holds_are_those_since_the_start() -> None:
+    table = TopTable("locks")
+    holds = WaitHistogram.of([1_000_000] * 197 + [20_000_000] * 3)
+    each = replace(lock(0x10, "main.mu", 200, 200 * S, holds=200), hold_lengths=holds)
+    (row,) = table.read([Snapshot(7, S, None, [each])]).rows
+    assert row.hold_quantile("p99") == holds.quantile(0.99)
+    (row,) = table.read([Snapshot(7, S, None, [lock(0x10, "main.mu", 200, 200 * S)])]).rows
+    assert row.hold_quantile("p99") == holds.quantile(0.99)  # the same moment
+    (row,) = TopTable("locks").read([Snapshot(7, S, None, [lock(0x10, "main.mu", 1, S)])]).rows
+    assert row.hold_quantile("p99") is None
 
 
 def test_the_hold_time_of_a_lock_is_of_the_window_if_known() -> None:

@@ -18,9 +18,13 @@ from tests.unit.export.small_profile import RECEIVE, SMALL, WORK
 MS = 1_000_000
 
 
-@given(st.lists(st.integers(0, (1 << 63) - 1), max_size=50), st.integers(0, 1 << 40))
-def test_what_is_written_is_read(lengths_ns: list[int], apart_ns: int) -> None:
-    waits = replace(WaitHistogram.of(lengths_ns), apart_ns=float(apart_ns))
+@given(
+    st.lists(st.integers(0, (1 << 63) - 1), max_size=50),
+    st.integers(0, 1 << 40),
+    st.integers(1, 1000),
+)
+def test_what_is_written_is_read(lengths_ns: list[int], apart_ns: int, weight: int) -> None:
+    waits = replace(WaitHistogram.of(lengths_ns), apart_ns=float(apart_ns), weight=weight / 4)
     if not lengths_ns:
         waits = NO_LENGTHS
     samples = Sample((WORK,), (9, 3), lengths=waits), Sample((RECEIVE,), (1, 8))
@@ -38,7 +42,11 @@ def test_other_readers_see_the_same_profile() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"\x00\x01", b"\x80", b"\x00" + b"\xff" * 10 + b"\x01\x01", b"\x00\xff\x1f\x01"]
+    "content",
+    [
+        *(b"\x00", b"\x00\x10\x01", b"\x80"),
+        *(b"\x00\x10" + b"\xff" * 10 + b"\x01\x01", b"\x00\x10\xff\x1f\x01"),
+    ],
 )
 def test_damaged_lengths_are_refused(content: bytes) -> None:
     with pytest.raises(InvalidProfile):

@@ -11,8 +11,10 @@ from rich.cells import cell_len
 
 from ebpfprof.export.tables.locks import render
 from ebpfprof.profile.model import Frame, Location, Lock, Sample
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from tests.unit.export.tables.test_operations import HOSTILE
 
+MS = 1_000_000
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -191,3 +193,43 @@ def test_without_locks_the_table_has_no_rows() -> None:
         "Held",
         "Lock",
     ]
+
+
+def with_lengths() -> Lock:
+    """Of 200 releases and holds, one in a hundred was ten times as long."""
+    delays = WaitHistogram.of([MS] * 197 + [10 * MS] * 3)
+    release = sample(200, 227 * MS, "sync.(*Mutex).Unlock", "main.put")
+    return replace(
+        lock(holds=200, held_ns=227 * MS, releases=[replace(release, lengths=delays)]),
+        hold_lengths=WaitHistogram.of([2 * MS] * 197 + [20 * MS] * 3),
+    )
+
+
+def test_quantiles_of_delays_and_holds_are_beside_the_means() -> None:
+    assert render([with_lengths()], width=None, color=False) == (
+        " Delay   Share  Count     Mean     p50    p99    Max     Held  Held p99  Held max  Lock\n"
+        "227 ms  100.0%    200  1.14 ms  1.0 ms  10 ms  10 ms  1.14 ms     20 ms     20 ms"
+        "  main.registry.mu (sync.Mutex at 0xc000012080)\n"
+        "227 ms            200  1.14 ms  1.0 ms  10 ms  10 ms"
+        "                                 released by main.put, x.go:7: Mutex.Unlock\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("width", "of_event"),
+    [
+        (110, ["Mean", "p50", "p99", "Max", "Held", "Held", "p99", "Held", "max"]),
+        (80, ["Mean", "p99", "Held"]),
+        (66, ["Mean", "Held"]),
+    ],
+)
+def test_as_many_quantiles_as_fit_are_shown(width: int, of_event: list[str]) -> None:
+    lines = render([with_lengths()], width=width, color=False).splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[0].split() == ["Delay", "Share", "Count", *of_event, "Lock"]
+
+
+def test_quantiles_of_few_holds_are_not_shown() -> None:
+    few = replace(with_lengths(), hold_lengths=WaitHistogram.of([MS] * 3).standing_for(24))
+    heading, row, _ = render([few], width=None, color=False).splitlines()
+    assert row[heading.index("Held p99") : heading.index("  Held max")].strip() == "-"

@@ -10,6 +10,7 @@ from ebpfprof.export.tables import diff
 from ebpfprof.export.tables.finding import finding
 from ebpfprof.export.tables.largest import render
 from ebpfprof.profile.model import Profile, Sample
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profile.wakers import UNKNOWN_WAKER, WOKEN_BY
 from ebpfprof.profilers.waits.kinds import WAKERS
 from tests.unit.profile.test_wakers import MAIN, stack
@@ -51,6 +52,25 @@ def test_in_short_a_row_has_one_line() -> None:
     assert [line.split() for line in lines[1:]] == [
         ["9.00", "s", "200", "main.handle", "main.submit"],
         ["2.00", "s", "1", "main.handle", "main.stop"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [(120, ["p50", "p99", "Max"]), (60, ["p99", "Max"]), (52, ["p99"]), (40, [])],
+)
+def test_quantiles_of_the_waits_until_a_wake_are_shown_where_they_fit(
+    width: int, shown: list[str]
+) -> None:
+    first, _, *others = PROFILE.samples
+    lengths = WaitHistogram.of([40_000_000] * 197 + [900_000_000] * 3)
+    known = replace(first, values=(200, 9 * SECOND), lengths=lengths)
+    profile = replace(PROFILE, samples=(known, *others))
+    heading, row, *_ = render(profile, width=width, color=False).splitlines()
+    assert heading.split()[2:-4] == shown
+    lengths_ms = {"p50": "40 ms", "p99": "910 ms", "Max": "910 ms"}
+    assert row.split("200", 1)[1].split("main")[0].split("  ")[1:-1] == [
+        lengths_ms[name] for name in shown
     ]
 
 

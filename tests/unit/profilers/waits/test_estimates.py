@@ -147,10 +147,14 @@ def test_lengths_of_a_stack_that_only_samples_saw_are_theirs() -> None:
     assert row.lengths == long
 
 
-def test_time_in_the_run_queue_has_no_lengths_of_waits() -> None:
-    parks = replace(tracked(100, MS), lengths=8 * WaitHistogram.of([MS] * 100), runs=100)
+def test_times_in_the_run_queue_stand_for_those_after_all_waits() -> None:
+    """Of 100 tracked waits the goroutines of 50 were seen to run."""
+    in_queue = WaitHistogram.of([5 * US] * 40 + [900 * US] * 10)
+    waits = 8 * WaitHistogram.of([MS] * 100)
+    parks = replace(tracked(100, MS), lengths=waits, runs=50, runnable_lengths=in_queue)
     queued = rows(estimated(eighth({A: parks})))["runqueue", PCS, 0]
-    assert not queued.lengths
+    assert queued.lengths == replace(16 * in_queue, weight=16.0)
+    assert queued.lengths.total == queued.count == 800
 
 
 @pytest.mark.parametrize("mean_ns", [MS, 10 * US])

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebpfprof.profile.model import Label
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.waits.pairs import pairs_of
 from ebpfprof.profilers.waits.rows import NO_WAKER, KnownStack, StackSums, StackTotal, Waker
 from ebpfprof.profilers.waits.sampled_sums import BlockEstimate, StackEstimate
@@ -70,6 +71,32 @@ def test_wakers_of_a_stack_that_only_samples_saw_are_not_known() -> None:
     found = pairs_of([block(B, 3, 7 * MS, variance=9.0)], {pair(A, X): seen(1, MS)})
     assert sums(found) == {(B, NO_WAKER): (3, 7 * MS)}
     assert (found[0].kind, found[0].delay_variance) == ("wakers", 9.0)
+
+
+def test_lengths_of_the_pairs_of_a_stack_make_up_its_own() -> None:
+    """Of four waits since the exact time X ended three; goroutine samples saw two long ones."""
+    exact = StackSums(2, 2 * MS, lengths=WaitHistogram.of([MS, MS]))
+    short = WaitHistogram.of([2 * MS] * 8)
+    long = WaitHistogram.of([500 * MS] * 2)
+    row = block(A, 12, 1000 * MS, every=exact)
+    row.row.lengths = exact.lengths + short + long
+    of_x, of_y = WaitHistogram.of([2 * MS] * 3), WaitHistogram.of([2 * MS])
+    pairs = {
+        pair(A, X): StackEstimate(exact, StackSums(3, 6 * MS, lengths=of_x), 0.0, 0.0),
+        pair(A, Y): StackEstimate(NONE, StackSums(1, 2 * MS, lengths=of_y), 0.0, 0.0),
+    }
+    found = {each.waker: each.lengths for each in pairs_of([row._replace(long=long)], pairs)}
+    assert found == {
+        X: exact.lengths + 0.75 * (short + long),
+        Y: 0.25 * (short + long),
+    }
+
+
+def test_lengths_of_a_stack_without_recorded_pairs_are_those_of_an_unknown_waker() -> None:
+    row = block(B, 2, MS)
+    row.row.lengths = WaitHistogram.of([MS, MS])
+    (found,) = pairs_of([row], {pair(A, X): seen(1, MS)})
+    assert (found.waker, found.lengths) == (NO_WAKER, row.row.lengths)
 
 
 def test_stacks_with_other_labels_or_locks_are_other_stacks() -> None:

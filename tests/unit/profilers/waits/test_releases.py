@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 from ebpfprof.profilers.waits.releases import releases
 from ebpfprof.profilers.waits.rows import KnownStack, StackSums, StackTotal
 from ebpfprof.profilers.waits.sampled_sums import BlockEstimate, SampledSums
@@ -70,6 +71,37 @@ def test_releases_are_charged_in_proportion_what_waiters_waited() -> None:
     assert delays(found) == {(30,): 600 * MS, (40,): 200 * MS}
     assert {pcs: row.count for (pcs, _), row in found.items()} == {(30,): 80, (40,): 8}
     assert found[(30,), 0].count_variance == 56 * 12
+
+
+def of_releases(alone: int, others_ns: float) -> StackSums:
+    """Tracked releases of 1 ms; and what was charged to releases of untracked waiters."""
+    lengths = 8 * WaitHistogram.of([MS] * alone)
+    return StackSums(lengths.total, lengths.time_ns + others_ns, lengths=lengths)
+
+
+def test_with_one_waiter_each_lengths_are_those_of_the_charges() -> None:
+    sums = eighth({R: of_releases(10, 0.0)})
+    assert released(sums, waits(90 * MS))[(30,), 0].lengths == 8 * WaitHistogram.of([MS] * 10)
+    assert released(sums)[(30,), 0].lengths == 8 * WaitHistogram.of([MS] * 10)
+
+
+def test_releases_with_other_waiters_have_no_length() -> None:
+    """An eighth of the delay of others is charged to releases of untracked waiters."""
+    some = released(eighth({R: of_releases(10, 8 * MS)}), waits(90 * MS))[(30,), 0]
+    assert 0 < some.lengths.total < some.count
+    quantile = some.lengths.quantile(0.5, waits=some.count)
+    assert quantile
+    assert quantile.least_ns < MS < quantile.most_ns
+    always = released(eighth({R: of_releases(10, 100 * MS)}), waits(90 * MS))[(30,), 0]
+    assert (always.count, always.lengths) == (80, NO_LENGTHS)
+
+
+def test_lengths_of_the_exact_time_stay() -> None:
+    exact = WaitHistogram.of([3 * MS] * 2)
+    sums = eighth({R: of_releases(10, 100 * MS)})
+    sums.add_every({R: StackSums(2, 6 * MS, lengths=exact)})
+    assert released(sums, waits(90 * MS))[(30,), 0].lengths == exact
+    assert released(sums)[(30,), 0].lengths == exact
 
 
 def test_what_was_exact_stays_so() -> None:
