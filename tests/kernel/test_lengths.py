@@ -94,7 +94,7 @@ def test_files_have_lengths_as_labels_for_go_tool_pprof(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", versions())
 def test_of_locks_delays_and_holds_are_within_a_bucket(version: str) -> None:
     """Two goroutines wait for each hold."""
-    report, logged = recorded(LOCKS, "long", version, "-locked", waits=2000)
+    report, logged = recorded(LOCKS, "fair", version, "-locked", waits=2000)
     delays, count, _ = lengths_of(report.profiles[0], "release")
     assert delays.total == count
     holds = WaitHistogram.together(lock.hold_lengths for lock in report.locks)

@@ -134,7 +134,7 @@ def test_the_heap_is_that_of_the_last_collection() -> None:
     assert moment.memory is not None
     collector = moment.memory.collector
     assert (heap.cycles, heap.marked) == (collector.cycles, collector.marked)
-    assert heap.live == collector.live
+    assert heap.live <= collector.live  # it grows until the next collection
 
 
 @pytest.mark.parametrize("minor", versions())

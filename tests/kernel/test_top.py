@@ -218,7 +218,9 @@ def test_top_shows_locks_and_cpu_time_and_writes_profiles(
 ) -> None:
     terminal.resize(140, 40)
     terminal.type(f"{TOP} --pid {shop.pid} --interval 0.5 --by-lock; echo status $?")
-    terminal.wait_for(r"Held Type +Lock$", r"^ .* sync\.Mutex +main\.PriceCache\.mu +0x[0-9a-f]+$")
+    terminal.wait_for(
+        r"Held Held p99 Type +Lock$", r"^ .* sync\.Mutex +main\.PriceCache\.mu +0x[0-9a-f]+$"
+    )
     terminal.press("Enter")
     terminal.wait_for("^released: ", r"^    main\.\(\*PriceCache\)\.Get ")
     terminal.press("Escape")

@@ -54,7 +54,7 @@ var shapes = map[string]shape{
 	},
 	// Nine of ten are so long that goroutines get a lock in the order in which they wait for it
 	// (sync.Mutex, starvation mode: 1 ms); the tenth is ten times as long.
-	"long": func(_ int, random *rand.Rand) time.Duration {
+	"fair": func(_ int, random *rand.Rand) time.Duration {
 		if random.Intn(10) == 0 {
 			return 70 * short
 		}

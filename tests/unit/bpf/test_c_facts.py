@@ -51,6 +51,7 @@ MACROS = {
         "WITH_ALARM": 1,
         "WITH_EARLIER": 1,
         "WITH_ONE_IN_EIGHT": 1,
+        "WITH_RUN_QUEUE": 1,
         "WITH_BLOCK": 1,
         "WITH_MUTEX": 1,
         "WITH_RUNTIME_LOCKS": 1,
