@@ -59,6 +59,8 @@ _SURE: Final = 2  # standard errors
 _DELAYED_NS: Final = 1000  # by so much, or so, traps make a wait longer: on a quiet machine half
 _LATE: Final = 0.1  # of the time: by so much, or so, samples see too little, if they come late
 _LATE_NS: Final = 1_000_000  # as on a busy machine; of waits that are longer it is less
+_DISTURBED: Final = 0.5  # of the time, at most
+_DISTURBED_NS: Final = 100_000  # a sample takes a processor for about so long
 _LATE_WAKE_NS: Final = 500  # by so much, or so, the trap at the wake makes waits for locks longer
 _MUCH_LESS: Final = 0.7  # of the time: on a busy machine samples see a fifth too little
 _CUT_OFF: Final = 0.1  # of the waits of a stack that end in windows
@@ -235,7 +237,7 @@ def _correction(
     if seen.hits >= _ENOUGH_HITS and waited_ns > 0 and mean_ns >= _SHORT_NS / 2:
         count = waited_ns / mean_ns
         of_mean = (_LONGER_NS / mean_ns) ** 2 + 2 / max(1.0, sums.seen(stack).parks)
-        relative = seen.variance / waited_ns**2 + of_mean
+        relative = seen.variance / waited_ns**2 + of_mean + _disturbance(mean_ns) ** 2
         of_samples = _Value(count, relative * count**2)
         count, by_runs = _combined(_Value(short.count, by_runs), of_samples)
         return count / short.count, by_runs
@@ -267,15 +269,27 @@ def _block_row(
         + (_LATE_WAKE_NS * stamped) ** 2,
     )
     short_ns = seen.ns - seen.long_ns
-    late_ns = _LATE * short_ns / max(1.0, short.delay_ns / max(short.count, 1.0) / _LATE_NS)
-    by_samples = _Value(short_ns, seen.variance - seen.long_variance + late_ns**2)
-    if cut_off > _CUT_OFF * count or _is_tail_missing(by_probes.value, seen):
+    mean_ns = short.delay_ns / max(short.count, 1.0)
+    late, disturbed = _LATE / max(1.0, mean_ns / _LATE_NS), _disturbance(mean_ns)
+    of_times = (late * short_ns) ** 2 + (disturbed * by_probes.value) ** 2
+    by_samples = _Value(short_ns, seen.variance - seen.long_variance + of_times)
+    is_missing = _is_tail_missing((1 + disturbed) * by_probes.value, seen)
+    if cut_off > _CUT_OFF * count or is_missing:
         delay = by_samples
     else:
         delay = _combined(by_probes, by_samples) if seen.ended > seen.long else by_probes
     row.delay_ns = round(estimate.every.delay_ns + delay.value + seen.long_ns)
     row.delay_variance = delay.variance + seen.long_variance
     return row
+
+
+def _disturbance(mean_ns: float) -> float:
+    """By what part of it, or so, samples see too much of the time of waits that are so long.
+
+    While a sample is taken, the threads of the program have a processor less. What a goroutine
+    waits for comes later then, so it is seen waiting more often.
+    """
+    return _DISTURBED * min(1.0, _DISTURBED_NS / max(1.0, mean_ns))
 
 
 def _combined(one: _Value, other: _Value) -> _Value:
