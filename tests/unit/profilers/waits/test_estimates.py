@@ -711,15 +711,12 @@ def test_phases_are_no_turns_where_samples_saw_the_same_time() -> None:
     assert math.sqrt(block_row(sums, {key(A): twice_ns}).count_variance) > 400
 
 
-def test_waits_of_100_us_in_windows_are_between_what_probes_and_samples_make_of_them() -> None:
-    """Samples of a server on a busy machine lacked a third of its waiting."""
+def test_of_waits_of_100_us_samples_that_lack_a_third_change_little() -> None:
+    """As those of a server on a busy machine did."""
     sums = windows(*[{A: tracked(10, 100 * US)}] * 10)
     by_probes = block_row(sums)
     most_ns = by_probes.delay_ns * 2 / 3
     seen = SampledStack(ns=most_ns, hits=70, ended=70, variance=(most_ns / 10) ** 2)
     row = block_row(sums, {key(A): seen})
     assert most_ns < row.delay_ns < by_probes.delay_ns
-    # The interval of two standard errors reaches to both.
-    error_ns = math.sqrt(row.delay_variance)
-    assert row.delay_ns - 2 * error_ns < most_ns
-    assert row.delay_ns + 2 * error_ns > by_probes.delay_ns
+    assert row.delay_ns + 2 * math.sqrt(row.delay_variance) > by_probes.delay_ns
