@@ -90,7 +90,7 @@ def test_top_shows_waits_and_restores_the_terminal(terminal: Screen, shop: Targe
         r"overhead",
         r"^idle, hidden \(i shows it\): ",
         HEADINGS,
-        rf"^.* {GET} +shop\.go:\d+$",
+        rf"^.* {GET}( +shop\.go:\d+)?$",  # without its line, where lengths are known
         rf"{KEYS}.*\Z",
         without=WAITS_FOR_WORK,
     )
