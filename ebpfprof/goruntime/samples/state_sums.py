@@ -231,6 +231,7 @@ class StateSums:
         lengths = {
             self._states[number]: WaitHistogram.counted(numbers, totals.mean_ns)
             for number, numbers in self._twice.items()
+            if number != ENDED
         }
         return replace(totals, lengths=lengths)
 

@@ -61,6 +61,16 @@ def test_waits_that_two_samples_hit_are_counted_by_how_long_they_were() -> None:
     assert found.lengths == {WAITS: WaitHistogram.counted(buckets, apart_ns=1000)}
 
 
+def test_a_goroutine_that_was_not_there_had_no_wait() -> None:
+    """The runtime uses the structs of ended goroutines again, for others."""
+    added = StateSums()
+    add(added, 0, (1, RUNS), (2, WAITS))
+    add(added, 1000, (1, None))
+    add(added, 2000)
+    add(added, 9000, (1, RUNS))
+    assert added.totals().lengths == {}
+
+
 def test_waits_that_two_samples_hit_are_counted_one_by_one() -> None:
     added = StateSums()
     add(added, 0, (1, WAITS), (2, RUNS), (3, RUNS), (4, RUNS))  # 1 may have begun before
