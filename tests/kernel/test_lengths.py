@@ -26,6 +26,8 @@ _NOT_PARKED = 20  # waits that were over before the goroutine parked
 EXACT = Options(kinds=("block",))
 EIGHTH = Options(kinds=("block",), one_in_eight=True)
 LOCKS = Options(kinds=("mutex",), by_lock=True)
+WINDOWS = Options(kinds=("block",), max_overhead=1)
+PARTS = (0.5, 0.8, 0.95, 0.99, 1.0)
 WAITERS = 2  # for the lock that a goroutine releases
 SHAPES = ["bimodal", *in_full("tail", "rare")]
 
@@ -70,6 +72,19 @@ def test_with_every_wait_recorded_quantiles_are_within_a_bucket(shape: str, vers
         assert found
         bucket = SCALE.bucket_of(quantile(logged, part))
         assert abs(SCALE.bucket_of(int(found.ns)) - bucket) <= 1, (part, shape)
+
+
+@pytest.mark.full
+def test_in_windows_quantiles_lie_within_their_limits() -> None:
+    """Those of waits that windows cut off are not known, so these have wide limits."""
+    report, logged = recorded(WINDOWS, "bimodal", "1.27", waits=60_000)
+    lengths, count, variance = lengths_of(report.profiles[0])
+    assert variance > 0
+    known = {part: lengths.quantile(part, waits=count, variance=variance) for part in PARTS}
+    for part, found in known.items():
+        exact_ns = quantile(logged, part)
+        assert not found or found.least_ns / 1.13 < exact_ns < found.most_ns * 1.13, (part, found)
+    assert all((found := known[part]) and found.is_known for part in (0.5, 0.8))
 
 
 def test_files_have_lengths_as_labels_for_go_tool_pprof(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ _OPEN, _OPEN_SINCE_NS, _OPEN_SINCE_SAMPLE, _VARIANCE = range(6, 10)
 _COLUMNS: Final = 10
 _VALUES: Final = 7  # those of StateTotal
 # The columns of a goroutine. Where _IS_NEW is 0, its state may have begun before any sample.
-_SINCE_NS, _SINCE_SAMPLE, _IS_NEW = range(3)
+_SINCE_NS, _SINCE_SAMPLE, _IS_NEW, _APART_NS = range(4)  # the last: of the samples at its begin
 
 
 class _Moment(NamedTuple):
@@ -126,11 +126,14 @@ class StateSums:
         self._stack_numbers: dict[tuple[str, tuple[int, ...]], int] = {}
         self._stacks = np.zeros(64, np.int64)  # of each row of the sums: the number of its stack
         self._numbers_now = np.zeros(0, np.int64)
-        self._spans = np.zeros((0, 3))
+        self._spans = np.zeros((0, 4))
         self._samples, self._length_ns, self._last_ns = 0, 0, 0
         self._goes_on = False
         self._until_ns: int | None = None
         self._twice = defaultdict[int, Counter[int]](Counter)  # by state: lengths, by bucket
+        self._apart_ns = defaultdict[int, float](
+            float
+        )  # by state: the error of a length
         self._at_pause = _Moment(np.zeros((_VALUES, 0)), 0, 0)
         self._uncounted = self._at_pause
 
@@ -229,7 +232,7 @@ class StateSums:
         """The sums until the last sample."""
         totals = self._named(self._moment())
         lengths = {
-            self._states[number]: WaitHistogram.counted(numbers, totals.mean_ns)
+            self._states[number]: WaitHistogram.counted(numbers, self._apart_ns[number])
             for number, numbers in self._twice.items()
             if number != ENDED
         }
@@ -273,9 +276,9 @@ class StateSums:
         if (most := int(goroutines.max()) + 1) > len(self._spans):
             more = most - len(self._spans)
             self._numbers_now = np.concatenate((self._numbers_now, np.full(more, ENDED)))
-            self._spans = np.concatenate((self._spans, np.zeros((more, 3))))
+            self._spans = np.concatenate((self._spans, np.zeros((more, 4))))
         count, spans = len(goroutines), self._spans[goroutines]
-        begins = since_ns, self._samples, float(apart_ns > 0)
+        begins = since_ns, self._samples, float(apart_ns > 0), apart_ns
         lengths = since_ns - spans[:, _SINCE_NS]
         changes = np.zeros((2 * count, _COLUMNS))
         ends = changes[:count]
@@ -288,7 +291,10 @@ class StateSums:
         ends[:, _TWICE] = ends[:, _ENDED] * is_twice
         for at in np.flatnonzero(ends[:, _TWICE]).tolist():
             length = SCALE.bucket_of(int(lengths[at]))
-            self._twice[int(self._numbers_now[goroutines[at]])][length] += 1
+            number = int(self._numbers_now[goroutines[at]])
+            self._twice[number][length] += 1
+            between_ns = (float(spans[at, _APART_NS]) + apart_ns) / 2
+            self._apart_ns[number] = max(self._apart_ns[number], between_ns)
         ends[:, _OPEN] = -1
         ends[:, _OPEN_SINCE_NS : _OPEN_SINCE_SAMPLE + 1] = -spans[:, : _SINCE_SAMPLE + 1]
         changes[count:, _OPEN : _OPEN_SINCE_SAMPLE + 1] = 1, *begins[:2]

@@ -61,6 +61,15 @@ def test_waits_that_two_samples_hit_are_counted_by_how_long_they_were() -> None:
     assert found.lengths == {WAITS: WaitHistogram.counted(buckets, apart_ns=1000)}
 
 
+def test_lengths_are_as_uncertain_as_the_samples_around_them_were_apart() -> None:
+    added = StateSums()
+    add(added, 0, (1, RUNS))
+    add(added, 1000, (1, WAITS))
+    add(added, 2000)
+    add(added, 9000, (1, RUNS))
+    assert added.totals().lengths[WAITS].apart_ns == (1000 + 7000) / 2
+
+
 def test_a_goroutine_that_was_not_there_had_no_wait() -> None:
     """The runtime uses the structs of ended goroutines again, for others."""
     added = StateSums()
