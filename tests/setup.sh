@@ -111,7 +111,7 @@ run)
 test)
     install_packages python3 python3-venv python3-bpfcc golang-1.19-go gcc g++ libc6-dev llvm \
         groff-base less bpftrace linux-perf sudo tmux chromium chromium-driver openssl python3-h2 \
-        systemd
+        systemd iproute2 iptables
     install_python test
     compile_python
     install_go
