@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pty
 import re
 import signal
@@ -368,7 +369,7 @@ def test_a_terminal_sees_what_it_does_while_it_starts(target: Target) -> None:
     with (
         open(leader, "rb", buffering=0) as terminal,
         open(follower, "wb", buffering=0) as stderr,
-        subprocess.Popen(command, stderr=stderr) as server,
+        subprocess.Popen(command, stderr=stderr, env=os.environ | {"TERM": "xterm"}) as server,
     ):
         said = b""
         while b"serving " not in said:
