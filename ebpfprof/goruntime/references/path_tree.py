@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from ebpfprof.goruntime.references.object_types import UNKNOWN, ReferenceStep
 
 MAX_PATHS: Final = 1 << 16
-"""More paths are not told apart: what lies below the others belongs to them."""
+"""Paths beyond that are not distinguished: what lies below the others belongs to them."""
 _MAX_DEPTH: Final = 48
 
 
