@@ -169,7 +169,8 @@ class Session(Closing):
             if report.failure:
                 self._names_failed.append(report.failure)
             if self._slices:
-                report.profiles = self._slices[index].finish(sums, report.profiles)
+                with_slices = partial(self._slices[index].finish, sums, report.profiles)
+                report.profiles = interruptible(with_slices)
             if new_tracers[index]:
                 report.hints.append(recorded_target.traced)
             if new_unprobed[index]:
@@ -205,10 +206,11 @@ class Session(Closing):
         return [target.unprobed for target in self._recorded() if target.unprobed]
 
     def failures(self) -> list[Exception]:
-        """The errors because of which names, callers, open waits or late events are missing."""
+        """Errors because of which names, callers, open waits, late events or slices are missing."""
         of_processes = (target.recordings.failures() for target in self._targets)
-        exceptions = (*self._live.profilers.failures(), *chain(*of_processes), *self._names_failed)
-        return list(exceptions)
+        of_slices = (slices.failures for slices in self._slices)
+        failures = chain(self._live.profilers.failures(), *of_processes, *of_slices)
+        return [*failures, *self._names_failed]
 
     def overheads(self) -> list[Overhead]:
         """What recording has cost each process so far, estimated."""

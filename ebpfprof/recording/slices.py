@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.errors import TargetGone
 from ebpfprof.profile.model import Profile
 from ebpfprof.profile.wait_slices import MOST_SLICES, WaitSlices
 from ebpfprof.profilers.registry import kinds
@@ -29,7 +30,8 @@ class SliceReader:
     """Reads the sums of a process again and again while it is recorded.
 
     It reads kinds that have the lengths of events (ProfileKind.has_lengths). After an error, the
-    rest of the recording is one slice.
+    rest of the recording is one slice; `failures` has the error. If one occurs at the end, there
+    are no slices.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class SliceReader:
             self._length_s = _UNTIL_END_S
         self._begun_s = self._now_s()
         self._due_s = self._begun_s + self._length_s
+        self.failures: list[Exception] = []
         self._begun_unix_s = target.started_unix_ns / 1e9
 
     def poll(self) -> None:
@@ -62,8 +65,12 @@ class SliceReader:
             return
         try:
             self._add(self._live.sums(self._target, self._slices))
-        except Exception:  # any error: the recording goes on, and finish() has the rest
-            self._due_s = float("inf")
+        except TargetGone:  # the sums at the end, for finish(), have all that was recorded
+            self._due_s = math.inf
+            return
+        except Exception as error:  # whichever: the recording must go on
+            self.failures.append(error)
+            self._due_s = math.inf
             return
         now_s = self._now_s()
         length_s = max(self._length_s, (now_s - self._begun_s) / MOST_SLICES)
@@ -78,7 +85,8 @@ class SliceReader:
         parts = {one: part for one, part in sums.parts.items() if one in wanted}
         try:
             self._add(ProcessSums(sums.target, facts, parts))
-        except Exception:  # any error: the profiles are still right, but slices would lack a part
+        except Exception as error:  # whichever: the profiles are complete without their slices
+            self.failures.append(error)
             return [*profiles]
         return [replace(profile, slices=self._slices.get(profile.kind)) for profile in profiles]
 

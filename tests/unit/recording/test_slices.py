@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ebpfprof.errors import TargetGone
+from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.profile.delta import difference
 from ebpfprof.profile.model import Profile, Sample
 from ebpfprof.profile.wait_histogram import WaitHistogram
@@ -37,6 +37,8 @@ class Waiting:
         self.reading_s = reading_s
         self.now_s = 0.0
         self.fails_from_s = math.inf
+        self.error: Exception = TargetGone("It has ended.")
+        self.has_no_report = False
 
     def of_kinds(self, kinds: Collection[str]) -> list[Waiting]:
         assert list(kinds) == ["block"]
@@ -45,7 +47,7 @@ class Waiting:
     def sums(self, _: object, kinds: Collection[str] = ("block",)) -> ProcessSums:
         self.of_kinds(kinds)
         if self.now_s > self.fails_from_s:
-            raise TargetGone("It has ended.")
+            raise self.error
         self.now_s += self.reading_s if self.now_s else 0.0
         facts: Any = RecordingFacts(
             self,  # type: ignore[arg-type]  # of which only the allowance is read
@@ -55,7 +57,7 @@ class Waiting:
             started_unix_ns=self.started_unix_ns,
             ended_ns=round(self.now_s * SECOND),
         )
-        return ProcessSums(self, facts, {self: self.profile()})  # type: ignore[arg-type,dict-item]
+        return ProcessSums(self, facts, {self: self.profile()})  # type: ignore[arg-type,dict-item]  # it stands for them
 
     def profile(self) -> Profile:
         count = round(self.now_s * 10)
@@ -63,19 +65,27 @@ class Waiting:
         sample = Sample((LOCK, WORK), (count, count * 1_000_000), lengths=lengths)
         return replace(SMALL, kind="block", samples=(sample,) if count else ())
 
-    def report(self, sums: Profile, since: Profile | None, builder: Any) -> None:  # noqa: ANN401
+    def report(self, sums: Profile, since: Profile | None, builder: Any) -> None:  # noqa: ANN401 - as Recording has it
+        if self.has_no_report:
+            raise self.error
         builder.report.profiles.append(difference(sums, since) if since else sums)
 
 
-def read(waiting: Waiting, duration_s: float, until_s: float) -> list[tuple[float, float]]:
-    """The slices of a recording, in seconds from its start; their cells add up."""
-    reader = SliceReader(
-        *(waiting, waiting, waiting.sums(None), Options(kinds=("block", "cpu")), duration_s),  # type: ignore[arg-type]
-        now_s=lambda: waiting.now_s,
-    )
+def reader_of(waiting: Waiting, duration_s: float) -> SliceReader:
+    stand_in: Any = waiting  # for a session and its target
+    options = Options(kinds=("block", "cpu"))
+    since = waiting.sums(None)
+    return SliceReader(stand_in, stand_in, since, options, duration_s, lambda: waiting.now_s)
+
+
+def record(reader: SliceReader, waiting: Waiting, until_s: float) -> None:
     while waiting.now_s < until_s:
         waiting.now_s = round(waiting.now_s + 0.1, 6)
         reader.poll()
+
+
+def times_of(reader: SliceReader, waiting: Waiting) -> list[tuple[float, float]]:
+    """The slices of the whole recording, in seconds from its start; their cells add up."""
     waiting.fails_from_s = math.inf
     sums = waiting.sums(None)
     (whole, other) = reader.finish(sums, [waiting.profile(), replace(SMALL, kind="cpu")])
@@ -86,6 +96,12 @@ def read(waiting: Waiting, duration_s: float, until_s: float) -> list[tuple[floa
     assert sum(cell[2] for cell in cells) == sample.values[0]
     assert sum(cell[3] for cell in cells) == sample.values[1]
     return [(start - STARTED_S, end - STARTED_S) for start, end in whole.slices.times]
+
+
+def read(waiting: Waiting, duration_s: float, until_s: float) -> list[tuple[float, float]]:
+    reader = reader_of(waiting, duration_s)
+    record(reader, waiting, until_s)
+    return times_of(reader, waiting)
 
 
 def test_a_slice_is_a_sixtieth_of_the_duration() -> None:
@@ -109,9 +125,26 @@ def test_reading_takes_a_fiftieth_of_the_time() -> None:
 
 
 @pytest.mark.parametrize("at_s", [0.0, 2.0])
-def test_after_an_error_the_rest_is_one_slice(at_s: float) -> None:
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_after_an_error_the_rest_is_one_slice(at_s: float, is_gone: bool) -> None:
+    """That the process has ended is none: what was recorded is there."""
     waiting = Waiting()
     waiting.fails_from_s = at_s
-    times = read(waiting, 60.0, 10.0)
+    if not is_gone:
+        waiting.error = AttachFailed("A map can't be read.")
+    reader = reader_of(waiting, 60.0)
+    record(reader, waiting, 10.0)
+    times = times_of(reader, waiting)
     assert times[-1] == (at_s, 10.0)
     assert len(times) == at_s + 1
+    assert reader.failures == ([] if is_gone else [waiting.error])
+
+
+def test_if_the_last_slice_fails_there_are_none_and_the_profiles_stay() -> None:
+    waiting = Waiting()
+    reader = reader_of(waiting, 60.0)
+    record(reader, waiting, 10.0)
+    waiting.error, waiting.has_no_report = ValueError("A row can't be read."), True
+    profiles = [waiting.profile()]
+    assert reader.finish(waiting.sums(None), profiles) == profiles
+    assert reader.failures == [waiting.error]
