@@ -81,7 +81,7 @@ def command(
       sudo ebpfprof memory --pid 1234 --why main.session      # and what would free them?
     """
     from ebpfprof.commands.memory_references import ReferenceReports
-    from ebpfprof.commands.memory_reports import MemoryReports
+    from ebpfprof.commands.memory_reports import MemoryReports, ProcessReports
     from ebpfprof.commands.memory_watch import MemoryWatch
     from ebpfprof.process.file_opener import WorkerFileOpener
     from ebpfprof.recording.drop_privileges import give_up_recording_rights
@@ -106,8 +106,9 @@ def command(
             )
             watching.watch(pids, every_s=every_s, duration_s=duration_s)
             return watching.failures[0].exit_code if watching.failures else 0
+        reports: ProcessReports
         if references or why is not None:
-            paths = ReferenceReports(
+            reports = ReferenceReports(
                 files,
                 as_json=as_json,
                 show_all=show_all,
@@ -117,10 +118,9 @@ def command(
                 force=force,
                 allow_unknown_go=allow_unknown_go,
             )
-            paths.show(pids)
-            return paths.failures[0].exit_code if paths.failures else 0
-        reports = MemoryReports(
-            files, as_json=as_json, show_all=show_all, allow_unknown_go=allow_unknown_go
-        )
+        else:
+            reports = MemoryReports(
+                files, as_json=as_json, show_all=show_all, allow_unknown_go=allow_unknown_go
+            )
         reports.show(pids)
     return reports.failures[0].exit_code if reports.failures else 0

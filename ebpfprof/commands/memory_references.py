@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ebpfprof.commands.memory_reports import ProcessReports
 from ebpfprof.commands.profile_files import write
 from ebpfprof.console.quantities import similar
-from ebpfprof.console.terminal import has_color, say, width
+from ebpfprof.console.terminal import has_color, width
 from ebpfprof.console.text import printable
 from ebpfprof.errors import EbpfprofError
-from ebpfprof.export import formats, memory_json
+from ebpfprof.export import formats
 from ebpfprof.export import references as exported
 from ebpfprof.export.tables import references as table
-from ebpfprof.goruntime.open_processes import OpenProcesses
 from ebpfprof.goruntime.references.reader import ReferenceReader
 
 if TYPE_CHECKING:
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]+")
 
 
-class ReferenceReports:
-    """Shows what keeps objects alive. A failure is reported, and does not affect others."""
+class ReferenceReports(ProcessReports):
+    """Shows what keeps objects alive."""
 
     def __init__(
         self,
@@ -46,24 +45,9 @@ class ReferenceReports:
         allow_unknown_go: bool,
     ) -> None:
         """`why` is a type, an address or a function; None for all roots."""
-        self._as_json, self._show_all, self._why = as_json, show_all, why
+        super().__init__(files, as_json=as_json, allow_unknown_go=allow_unknown_go)
+        self._show_all, self._why = show_all, why
         self._output, self._format_name, self._force = output, format_name, force
-        self._processes = OpenProcesses(files, allow_unknown_go=allow_unknown_go)
-        self.failures: list[EbpfprofError] = []
-        """In the order of the processes."""
-
-    def show(self, pids: Sequence[int]) -> None:
-        """Show processes one after the other. Raises OutputError."""
-        for number, pid in enumerate(pids):
-            try:
-                text = self._text(pid)
-            except EbpfprofError as error:
-                self.failures.append(error)
-                said = "\n".join(map(printable, str(error).splitlines()))
-                say(f"ebpfprof: {said}", err=True)
-                text = memory_json.failed(pid, error) if self._as_json and len(pids) > 1 else ""
-            blank = "\n" if number and text and not self._as_json else ""
-            say(blank + text, end="")
 
     def _text(self, pid: int) -> str:
         with self._processes.open(pid) as process:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,11 @@ if TYPE_CHECKING:
     from ebpfprof.process.file_opener import FileOpener
 
 
-class MemoryReports:
-    """Shows the memory of processes. A failure is reported, and does not affect others."""
+class ProcessReports(ABC):
+    """Shows something of processes. A failure is reported, and does not affect others."""
 
-    def __init__(
-        self, files: FileOpener, *, as_json: bool, show_all: bool, allow_unknown_go: bool
-    ) -> None:
-        self._as_json, self._show_all = as_json, show_all
+    def __init__(self, files: FileOpener, *, as_json: bool, allow_unknown_go: bool) -> None:
+        self._as_json = as_json
         self._processes = OpenProcesses(files, allow_unknown_go=allow_unknown_go)
         self.failures: list[EbpfprofError] = []
         """In the order of the processes."""
@@ -42,6 +41,20 @@ class MemoryReports:
                 text = memory_json.failed(pid, error) if self._as_json and len(pids) > 1 else ""
             blank = "\n" if number and text and not self._as_json else ""
             say(blank + text, end="")
+
+    @abstractmethod
+    def _text(self, pid: int) -> str:
+        """What is shown of a process; nothing if it was written to a file."""
+
+
+class MemoryReports(ProcessReports):
+    """Shows the memory of processes."""
+
+    def __init__(
+        self, files: FileOpener, *, as_json: bool, show_all: bool, allow_unknown_go: bool
+    ) -> None:
+        super().__init__(files, as_json=as_json, allow_unknown_go=allow_unknown_go)
+        self._show_all = show_all
 
     def _text(self, pid: int) -> str:
         with self._processes.open(pid) as process:

@@ -51,18 +51,18 @@ def written(folder: Path, profile: Profile) -> Path:
 def draw(browser: Chrome, begin: tuple[float, int], end: tuple[float, int], kind: str) -> None:
     """Draw a box from a time and a length to others, with a mouse or a finger."""
     browser.execute_script("document.querySelector('.heat-plot').scrollIntoView()")
-    pointer = PointerInput(kind, kind)  # type: ignore[no-untyped-call]
+    pointer = PointerInput(kind, kind)  # type: ignore[no-untyped-call]  # selenium has no types
     actions = ActionBuilder(browser, mouse=pointer)
     for number, place in enumerate((begin, end)):
         x, y = browser.execute_script(_PLACE, *place)
-        actions.pointer_action.move_to_location(round(x), round(y))  # type: ignore[no-untyped-call]
+        actions.pointer_action.move_to_location(round(x), round(y))  # type: ignore[no-untyped-call]  # selenium has no types
         if number == 0:
-            actions.pointer_action.pointer_down()  # type: ignore[no-untyped-call]
-    actions.pointer_action.pointer_up()  # type: ignore[no-untyped-call]
+            actions.pointer_action.pointer_down()  # type: ignore[no-untyped-call]  # selenium has no types
+    actions.pointer_action.pointer_up()  # type: ignore[no-untyped-call]  # selenium has no types
     actions.perform()
 
 
-def part_of(page: FlamePage) -> Any:  # noqa: ANN401 - JSON
+def part_of(page: FlamePage) -> Any:  # noqa: ANN401 - what JSON has
     return page.script("return standalonePage.state.part")
 
 

@@ -122,8 +122,7 @@ def test_one_state_is_reported_in_one_sentence(page: FakedPage) -> None:
         page.server.state = state, says
         page.open()
         page.until_text("#state", says)
-        # Page has no type for the server that a test gives it.
-        page.until(lambda p: any("/profile?" in each for each in p.server.asked), "a profile")  # type: ignore[attr-defined]
+        page.until(lambda p: any("/profile?" in each for each in p.server.asked), "a profile")  # type: ignore[attr-defined]  # Page has no server; this one has
         messages = [page.text(f"#{name}") for name in ("status", "nothing", "error", "welcome")]
         assert [*messages, page.text(".timeline-text")] == [""] * 5
         assert page.attribute("#state", "data-state") == state

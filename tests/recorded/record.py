@@ -134,7 +134,7 @@ class _Kept:
 class _KeptProgram(BpfProgram):
     """Keeps what its maps hold, at the end and on request."""
 
-    def __init__(self, of: _Kept, source: ProgramSource, *args: Any, **more: Any) -> None:  # noqa: ANN401
+    def __init__(self, of: _Kept, source: ProgramSource, *args: Any, **more: Any) -> None:  # noqa: ANN401 - passed on to BpfProgram
         super().__init__(source, *args, **more)
         self._of = of
         self._name = name = source.name.rpartition("/")[2]

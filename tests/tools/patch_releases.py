@@ -119,7 +119,7 @@ def places(program: Path) -> str:
         for find in (probe_sites, tracked_wait_sites, schedule_sites):
             try:
                 find(binary)
-            except Exception as error:  # any of the errors is the result
+            except Exception as error:  # whichever: it is what the table shows
                 return str(error)
     return OK
 

@@ -131,9 +131,7 @@ class StateSums:
         self._goes_on = False
         self._until_ns: int | None = None
         self._twice = defaultdict[int, Counter[int]](Counter)  # by state: lengths, by bucket
-        self._apart_ns = defaultdict[int, float](
-            float
-        )  # by state: the error of a length
+        self._apart_ns = defaultdict[int, float](float)  # by state: the error of a length
         self._at_pause = _Moment(np.zeros((_VALUES, 0)), 0, 0)
         self._uncounted = self._at_pause
 
