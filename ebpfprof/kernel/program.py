@@ -242,7 +242,7 @@ class BpfProgram(Closing):
         )
         try:
             if features.have_may_goto():
-                with contextlib.suppress(OSError):  # a verifier that does not see the loops end
+                with contextlib.suppress(OSError):  # if it is no matter of may_goto, loading without fails, too
                     return load(make(may_goto=True))
             return load(make(may_goto=False))
         except OSError as error:
