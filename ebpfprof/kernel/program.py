@@ -242,7 +242,8 @@ class BpfProgram(Closing):
         )
         try:
             if features.have_may_goto():
-                with contextlib.suppress(OSError):  # if it is no matter of may_goto, loading without fails, too
+                # If the error has another reason, loading without may_goto fails, too.
+                with contextlib.suppress(OSError):
                     return load(make(may_goto=True))
             return load(make(may_goto=False))
         except OSError as error:
