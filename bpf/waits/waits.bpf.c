@@ -234,7 +234,10 @@ static __always_inline u64 releaser_key(struct walker *walker, bool found,
 /* Counts a release in the mutex profile. */
 static __always_inline void count_release(u64 charge_ns, struct walker *walker, bool found,
                                           const struct target *target, u32 target_index) {
+    /* Of what is in a map, verifiers know nothing: so all ways through the walk are alike. */
+    walker->kept[0] = charge_ns;
     u64 key = releaser_key(walker, found, target, target_index);
+    charge_ns = walker->kept[0];
     give_walker(walker);
     add_release(key, charge_ns, target_index);
 }

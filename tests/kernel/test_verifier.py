@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.kernel.features import have_may_goto
+from ebpfprof.kernel import features
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
@@ -64,6 +64,7 @@ RECORDINGS = {
 }
 
 
+DEFAULT = Options(kinds=("block", "mutex", "cpu"), max_overhead=1)
 # The largest ones.
 LARGE = ("wakers beside all, in windows", "allocations")
 OTHERS = [name for name in RECORDINGS if name not in LARGE]
@@ -94,10 +95,24 @@ def test_the_program_of_traces_stays_far_below_it(mode: str) -> None:
 
 def test_all_programs_of_the_default_take_the_verifier_little_time() -> None:
     """It takes about a microsecond an instruction, of the CPU time of each start."""
-    options = Options(kinds=("block", "mutex", "cpu"), max_overhead=1)
-    with Target.start(program("pingpong")) as target, Session([target.pid], options):
+    with Target.start(program("pingpong")) as target, Session([target.pid], DEFAULT):
         verified = instructions_verified()
-    assert sum(verified) < (WITH_MAY_GOTO if have_may_goto() else DEFAULT_LIMIT), verified
+    assert sum(verified) < (WITH_MAY_GOTO if features.have_may_goto() else DEFAULT_LIMIT), verified
+
+
+@pytest.mark.parametrize(
+    "name", ["all at once", *in_full(*sorted(RECORDINGS.keys() - {"all at once"}))]
+)
+def test_so_do_programs_for_kernels_before_6_9(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These don't know may_goto."""
+    monkeypatch.setattr(features, "have_may_goto", lambda: False)
+    with Target.start(program("pingpong")) as target:
+        with Session([target.pid], RECORDINGS[name]):
+            verified = instructions_verified()
+        with Session([target.pid], DEFAULT):
+            of_default = instructions_verified()
+    assert max(verified) < LIMIT, verified
+    assert sum(of_default) < DEFAULT_LIMIT, of_default
 
 
 @pytest.mark.parametrize("name", [*in_full("in windows"), "cpu, labels with some keys"])
