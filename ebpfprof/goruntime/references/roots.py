@@ -33,7 +33,12 @@ _MAX_DATA_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 8 << 20
 _MAX_STACK_BYTES: Final = 1 << 30  # runtime.maxstacksize
 _MAX_STACKS_BYTES: Final = 4 << 30
-_KEEPING: Final = ("Finalizer", "Cleanup")
+_KEEPING: Final = ("Finalizer", "Cleanup", "WeakHandle")
+_CLEANUP: Final = np.dtype([("function", "<u8"), ("argument", "<u8")])
+"""What a cleanup has behind its first pointer from Go 1.26 on (runtime/mcleanup.go, cleanupFn).
+
+In earlier versions there is a number, and then the next special: no addresses of the heap.
+"""
 _OWN_NOTHING: Final = frozenset(
     f"runtime.{name}" for name in ("gcBgMarkWorker", "bgsweep", "bgscavenge", "forcegchelper")
 )
@@ -286,19 +291,25 @@ class RootReader:
         return words[chosen], (chosen * _WORD_BYTES + low).astype(np.uint64), low
 
     def _finalizers(self) -> None:
-        """What finalizers and cleanups keep: themselves, and all that their object refers to.
+        """What finalizers and cleanups keep: themselves, and all that a finalizer's object refers to.
+
+        And the handles of weak pointers, which have the address of their object, but don't keep it.
 
         runtime/mgcmark.go, markrootSpans, Go 1.19 to 1.27.
         """
         kinds = self._go.binary.layout.special_kinds
         kept = specials(self._memory, self._go.binary.layout, self._slots)
         chosen = np.isin(kept.kinds, [kinds[name] for name in _KEEPING if name in kinds])
-        self._add(
-            Root(RootKind.FINALIZER, "finalizers and cleanups"),
-            kept.pointers[chosen],
-            kept.places[chosen],
-            np.zeros(int(chosen.sum()), np.int64),
-        )
+        words, places = [kept.pointers[chosen]], [kept.places[chosen]]
+        if "Cleanup" in kinds:
+            more = kept.places[kept.kinds == kinds["Cleanup"]] + np.uint64(_WORD_BYTES)
+            rows = self._memory.read_records(more, _CLEANUP)
+            for number, name in enumerate(_CLEANUP.names or ()):
+                words.append(rows[name])
+                places.append(more + np.uint64(number * _WORD_BYTES))
+        root = Root(RootKind.FINALIZER, "finalizers and cleanups")
+        joined = np.concatenate(words)
+        self._add(root, joined, np.concatenate(places), np.zeros(len(joined), np.int64))
         has_finalizer = (kept.kinds == kinds["Finalizer"]) & (kept.slots >= 0)
         self.finalized = np.unique(kept.slots[has_finalizer])
 
