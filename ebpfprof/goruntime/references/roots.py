@@ -291,7 +291,7 @@ class RootReader:
         return words[chosen], (chosen * _WORD_BYTES + low).astype(np.uint64), low
 
     def _finalizers(self) -> None:
-        """What finalizers and cleanups keep: themselves, and all that a finalizer's object refers to.
+        """What finalizers and cleanups keep: themselves, and what a finalizer's object refers to.
 
         And the handles of weak pointers, which have the address of their object, but don't keep it.
 
