@@ -295,6 +295,17 @@ def test_what_is_asked_about_must_be_there(shared: Target) -> None:
     assert "main.session" in finished.stderr
 
 
+@pytest.mark.parametrize("version", versions("1.17", "1.18"))
+@pytest.mark.parametrize("option", ["--references", *in_full("--why=main.record")])
+def test_older_versions_are_refused_in_a_sentence(version: str, option: str) -> None:
+    with Target.start(program("memory", version)) as target:
+        finished = ran(str(target.pid), option)
+    assert finished.returncode == ExitCode.UNSUPPORTED_GO
+    assert f"Go {version} keeps the statistics of its heap in other places" in finished.stderr
+    assert "Go 1.19 or newer is needed." in finished.stderr
+    assert "damaged" not in finished.stderr
+
+
 @pytest.mark.parametrize("ending", ["html", *in_full("pb.gz")])
 def test_files(shared: Target, ending: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.mktemp("references") / f"kept.{ending}"
