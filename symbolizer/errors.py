@@ -7,6 +7,7 @@ SymbolizerError
 ├── UnsupportedGoVersion  a Go version whose runtime layout is unknown
 │   └── ObfuscatedProgram a program that hides its Go version or its runtime's names
 ├── GoTableError          pclntab, moduledata or build info that contradicts itself
+│   └── TooOldGo          a version of Go that keeps what is to be read elsewhere
 └── TooMuchToRead         reading a process's files takes more memory or CPU time than is allowed
 """
 
@@ -58,6 +59,10 @@ class ObfuscatedProgram(UnsupportedGoVersion):
 
 class GoTableError(SymbolizerError):
     """pclntab, moduledata or build info points outside the file or contradicts itself."""
+
+
+class TooOldGo(GoTableError):  # noqa: N818 (reads better where it is raised)
+    """The program's version of Go lacks what is to be read, or keeps it elsewhere."""
 
 
 class TooMuchToRead(SymbolizerError):  # noqa: N818 (reads better where it is raised)

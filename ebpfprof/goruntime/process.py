@@ -32,6 +32,7 @@ from symbolizer import (
 from symbolizer.codeanalysis.cgo_callback import CgoCallback, cgo_callback
 from symbolizer.codeanalysis.park_sites import ProbeSites, probe_sites
 from symbolizer.codeanalysis.runtime_locks import RuntimeLockSites, runtime_lock_sites
+from symbolizer.errors import TooOldGo
 from symbolizer.go.runtime_layout import layout_for
 
 _MAX_CHILDREN = 8
@@ -249,6 +250,8 @@ def for_user(target: Target, error: Exception) -> Exception:
             )
         case UnsupportedGoVersion():
             return UnsupportedGo(f"{where[:-1]}; {way_out(error)}.", printable(why))
+        case TooOldGo():
+            return UnsupportedGo(where, printable(why))
         case UnsupportedElf():
             return UnsupportedTarget(where)
         case SymbolizerError() | struct.error():

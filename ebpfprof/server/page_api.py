@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ebpfprof.profile.model import Profile
     from ebpfprof.server.explanations import Explanations
     from ebpfprof.server.flight_recorders import FlightRecorders
+    from ebpfprof.server.references import ServedReferences
     from ebpfprof.server.series import ProcessSeries
     from ebpfprof.server.watches import GoroutineWatches
 
@@ -71,8 +72,10 @@ class PageApi:
         reads: ReadEndpoint,
         explanations: Explanations,
         series: ProcessSeries,
+        references: ServedReferences,
     ) -> None:
         self._manager = manager
+        self._references = references
         self._series = series
         self._explanations = explanations
         self._reads = reads
@@ -112,6 +115,10 @@ class PageApi:
     async def explain(self, request: Request) -> Response:
         """What is wrong with a process, observed for ?seconds=N from now on."""
         return await self._answered(request, self._explain)
+
+    async def references(self, request: Request) -> Response:
+        """What keeps the objects of a process alive, as export.references.page()."""
+        return await self._answered(request, self._references_of)
 
     async def series(self, request: Request) -> Response:
         """What a process used and did in the last minutes. Has it sampled for a time."""
@@ -196,6 +203,10 @@ class PageApi:
         except BadParameterError as error:
             raise _BadRequestError(str(error)) from error
         return JSONResponse(explained, headers=_HEADERS)
+
+    async def _references_of(self, _: Request, process: RecordedProcess, _kind: str) -> Response:
+        found = await self._references.read(process, is_page=True)
+        return Response(found, headers=_HEADERS, media_type="application/json")
 
     async def _series_of(self, request: Request, process: RecordedProcess, _kind: str) -> Response:
         series = self._series.as_json(process, _seconds(request, "after", 0.0))

@@ -72,6 +72,7 @@ class Page {
     this.findings = new Findings(byId("findings"));
     this.explanation = new Explanation(byId("explanation"), this.api);
     this.strips = new Strips(byId("strips"), this.api);
+    this.references = new References(byId("references"), this.api);
     this.processes = new ProcessTable(byId("processes"), {
       hrefOf: ({ pid }) => State.write({ ...State.read(""), pid, kind: this.state.kind }),
     });
@@ -207,6 +208,7 @@ class Page {
   /** What is wrong now, goroutines that hang or leak, and the last minutes: none needs a recording. */
   async loadOverview(target, question) {
     this.explanation.show(target, this.paused);
+    this.references.show(target);
     const [found] = await Promise.all([
       target.ended || !target.kinds.length ? null : this.api.goroutines(target.pid),
       this.strips.show(target.kinds.length ? target : null),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from symbolizer.codeanalysis.operands import is_variable, operands
-from symbolizer.errors import GoTableError
+from symbolizer.errors import GoTableError, TooOldGo
 
 if TYPE_CHECKING:
     from symbolizer.go.binary import GoBinary
@@ -56,12 +56,12 @@ def memory_globals(binary: GoBinary) -> MemoryGlobals:
 
 
 def require_statistics(layout: RuntimeLayout) -> None:
-    """Raise GoTableError for a version that keeps statistics of its heap elsewhere: Go 1.17, 1.18.
+    """Raise TooOldGo for a version that keeps statistics of its heap elsewhere: Go 1.17, 1.18.
 
     They have neither gcController.totalAlloc nor a lock of their own for the memory profile.
     """
     if not layout.has("gcControllerState", "totalAlloc"):
-        raise GoTableError(
+        raise TooOldGo(
             f"Go {layout.version} keeps the statistics of its heap in other places, which are not "
             "read: Go 1.19 or newer is needed"
         )

@@ -170,6 +170,8 @@ class PageServer:
     """Of goroutines that hang or leak."""
     explanation: dict[str, Any] = field(default_factory=explanation)
     """What is wrong, or an error."""
+    references: dict[str, Any] = field(default_factory=lambda: {"error": "No heap was made up."})
+    """What keeps memory alive, or an error."""
     points: list[dict[str, Any]] = field(default_factory=lambda: [point(n) for n in range(MOMENTS)])
     """The last minutes."""
     unwatched: str = ""
@@ -229,6 +231,9 @@ class PageServer:
         if path.endswith("/explain"):
             code = 500 if "error" in self.explanation else 200
             return code, "application/json", json.dumps(self.explanation).encode()
+        if path.endswith("/references"):
+            code = 500 if "error" in self.references else 200
+            return code, "application/json", json.dumps(self.references).encode()
         if path.endswith("/series"):
             points = [one for one in self.points if one["time_s"] > float(query["after"])]
             series = {"interval_s": 2.0, "kept_s": 600.0, "problem": "", "points": points}
