@@ -2,8 +2,8 @@
 
     python -m tests.bench.liverecorder OPTIONS
 
-OPTIONS are those of profilers.options.Options, as JSON, and `dispatches` of BpfProgram. Prints "ready PID" once the programs are
-loaded, then obeys the lines that it reads:
+OPTIONS are those of profilers.options.Options, as JSON, and `dispatches` of BpfProgram. Prints
+"ready PID" once the programs are loaded, then obeys the lines that it reads:
 
     add PID       opens a process; prints "added"
     start PID     records it; prints "started"
