@@ -24,7 +24,7 @@ from symbolizer.go.lookup import FrameLookup
 from symbolizer.go.moduledata import ModuleData, find_moduledata
 from symbolizer.go.name_index import NameIndex
 from symbolizer.go.pclntab import GO_1_20, FuncRecord, PclnTable, find_pclntab
-from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table, value_at
+from symbolizer.go.pcvalue import NO_VALUE, read_table, steps, value_at
 from symbolizer.go.runtime_layout import RuntimeLayout, known_range, layout_for
 from symbolizer.go.version import GoVersion
 from symbolizer.x86.call_sites import CALL_BYTES, InstructionStarts, candidate_calls
@@ -283,7 +283,7 @@ class GoBinary:
         table = read_table(self._table.pctab, self._table.function(function.index).pcsp)
         deltas = []
         start = function.entry
-        for offset, delta in PcValues([table]).steps(0):
+        for offset, delta in steps(table):
             end = min(function.entry + offset, function.end)
             if end > start:
                 deltas.append((start, end, delta))

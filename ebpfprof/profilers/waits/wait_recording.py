@@ -200,6 +200,9 @@ class WaitsRecording:
         from ebpfprof.profilers.waits.estimates import estimates, facts_of_stacks
 
         sums, coverage = budgeted.sums()
+        pcs = (stack.return_pcs for stack in {**sums.every, **sums.eighth, **sums.windowed})
+        with suppress(SymbolizerError):  # of names that can't be read, each stack reports that
+            self._translator.look_up(set[int]().union(*pcs))
         estimated = estimates(
             sums,
             {} if budgeted.is_whole else long_waits.found(),
