@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
     USAGE = 2, "The command line, the environment or a configuration file is wrong."
     NO_SUCH_PROCESS = 3, "No such process."
     PERMISSION_DENIED = 4, "Rights are missing."
-    NOT_GO_PROGRAM = 5, "Not a Go program."
+    NOT_GO_PROGRAM = 5, "Not a Go program, or several Go runtimes and no choice."
     UNSUPPORTED_GO = 6, "The Go version is unknown or too old."
     UNSUPPORTED_TARGET = 7, "32-bit, another architecture, a thread, a kernel thread or a zombie."
     TARGET_GONE = 8, "The process ended or called exec before anything was recorded."
@@ -98,16 +98,22 @@ class PermissionDenied(EbpfprofError):
 
 
 class NotGoProgram(EbpfprofError):
-    """The process runs no Go code.
+    """The process runs no Go code, or has several Go runtimes.
 
-    `mapped` describes a mapped file of Go code that is not the executable; "" without one.
+    `several` says the latter in words; "" without any.
     """
 
     exit_code = ExitCode.NOT_GO_PROGRAM
 
-    def __init__(self, message: str, mapped: str = "") -> None:
+    def __init__(self, message: str, several: str = "") -> None:
         super().__init__(message)
-        self.mapped = mapped
+        self.several = several
+
+
+class NoSuchRuntime(EbpfprofError):
+    """The process has no Go runtime of the name that --runtime gives."""
+
+    exit_code = ExitCode.USAGE
 
 
 class UnsupportedGo(EbpfprofError):

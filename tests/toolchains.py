@@ -59,17 +59,19 @@ MODES: Final[dict[str, tuple[tuple[str, ...], bool]]] = {
     "cgo": (("-tags=withcgo", "-ldflags=-linkmode=external"), True),
     "cgopie": (("-tags=withcgo", "-buildmode=pie", "-ldflags=-linkmode=external"), True),
     "race": (("-race",), True),
+    "c-shared": (("-tags=withcgo,library", "-buildmode=c-shared"), True),
+    "c-archive": (("-tags=withcgo,library", "-buildmode=c-archive"), True),
     "pgo": ((), False),
     "pgopark": ((), False),
 }
 
 # What the tests build: every version plain; every mode on the oldest, the newest and one between.
-# Race builds are only for tests/faults.
+# Race builds are only for tests/faults, libraries only for tests/odd_targets.
 BUILDS: Final = tuple(
     (minor, mode)
     for minor in MINORS
     for mode in MODES
-    if mode != "race"
+    if mode not in ("race", "c-shared", "c-archive")
     if mode == "plain"
     or (minor == "1.19" and not mode.startswith("pgo"))
     or minor in ("1.22", "1.27")

@@ -100,7 +100,7 @@ def _run(settings: Settings, path: str | None) -> None:
             capacity = settings.max_processes + SPARE_PLACES
             make = functools.partial(LiveSession, options, capacity=capacity)
             live = held.enter_context(interruptible(make))
-            observed = observation_options(allow_unknown_go=settings.allow_unknown_go)
+            observed = observation_options(options.opening)
             observer = held.enter_context(
                 RepeatedObserver(lambda: open_session(observed, 1, live.processes)[0])
             )

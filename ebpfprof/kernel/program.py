@@ -132,14 +132,14 @@ class BpfProgram(Closing):
 
     def attach_uprobes(
         self,
-        exe_fd: int,
+        file_fd: int,
         pid: int,
         probes: Sequence[Uprobe],
         *,
         anchor: tuple[int, int],
         group: int,
     ) -> None:
-        """Run loaded BPF functions when process `pid` passes offsets of the open file `exe_fd`.
+        """Run loaded BPF functions when process `pid` passes offsets of the open file `file_fd`.
 
         The `anchor` is an offset and a runtime address that it never passes: see
         ebpfprof.kernel.held_probes. The probes of a `group` can be detached apart. Raises
@@ -160,7 +160,7 @@ class BpfProgram(Closing):
                 for probe in probes
             ]
         self._helper.attach(
-            group, exe_fd, pid, probes, programs, anchor=anchor, uses_links=uses_links
+            group, file_fd, pid, probes, programs, anchor=anchor, uses_links=uses_links
         )
 
     @property

@@ -194,10 +194,11 @@ class Target(Closing):
         """By how much its CLOCK_MONOTONIC is ahead of ours; None if that is unknown."""
         return clock_ahead_ns(self.pid)
 
-    def executable_mappings(self, build_id: str) -> tuple[Mapping, ...]:
-        """The executable lines of /proc/PID/maps, the main binary first (as Go's pprof has it).
+    def executable_mappings(self, path: str, build_id: str) -> tuple[Mapping, ...]:
+        """The executable lines of /proc/PID/maps, those of the file `path` first.
 
-        `build_id` is the main binary's own. Empty if the process has ended.
+        pprof takes the first for the main binary. `build_id` is that of the file. Empty if the
+        process has ended.
         """
         mappings = [
             Mapping(
@@ -205,11 +206,11 @@ class Target(Closing):
                 line.limit,
                 line.offset,
                 line.path,
-                build_id if line.path == self.exe_name else "",
+                build_id if line.path == path else "",
             )
             for line in self.executable_lines()
         ]
-        return tuple(sorted(mappings, key=lambda mapping: mapping.filename != self.exe_name))
+        return tuple(sorted(mappings, key=lambda mapping: mapping.filename != path))
 
     def executable_lines(self) -> tuple[MapsLine, ...]:
         """The executable lines of /proc/PID/maps, by address; empty if the process has ended."""

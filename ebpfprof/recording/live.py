@@ -76,7 +76,7 @@ class LiveSession(Closing):
                 held.enter_context(self._files)
             self.processes = processes or OpenProcesses(
                 self._files,
-                allow_unknown_go=options.allow_unknown_go,
+                options.opening,
                 runtime_locks=bool(options["runtime_locks"]),
             )
             """Those that are recorded are open in it until they are removed; others may use it."""

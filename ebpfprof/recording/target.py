@@ -124,12 +124,12 @@ class RecordedTarget:
             return False
         if not any(kind_named(name).loader.needs_go for name in self.kinds):
             return False
-        from ebpfprof.goruntime.plugin_warning import plugin_warning
+        from ebpfprof.goruntime.other_code import other_code_warning
         from ebpfprof.goruntime.remapped_text import remapped_warning
 
         known = self.unprobed
         warnings = [remapped_warning(self.go)] if self.has_probes else []
-        warnings.append(plugin_warning(self.go, has_probes=self.has_probes))
+        warnings.append(other_code_warning(self.go, has_probes=self.has_probes))
         self.unprobed = " ".join(filter(None, warnings)) or known
         return self.unprobed != known
 
@@ -255,9 +255,11 @@ def open_target(
     except NotGoProgram as error:
         if not kinds or (options.kinds_given and kinds != options.kinds):
             raise
-        what = error.mapped or f"{_named(target)} is not a Go program"
+        what = error.several or f"{_named(target)} is not a Go program"
         no_go = f"{what}: {_all_there_is(kinds)}"
-        if children := children_instead(pid):
+        if error.several:
+            no_go = f"{what}. Now {_all_there_is(kinds)}"
+        if not error.several and (children := children_instead(pid)):
             no_go += f". {children.rstrip('.')}"
     except UnsupportedGo as error:
         if not kinds or kinds != options.kinds:

@@ -50,12 +50,13 @@ class TraceSettings:
     """How traces are recorded.
 
     `last_s`: how many of the last seconds are kept; None: none. `max_overhead`: how much of its
-    CPU time a process may lose to a trace, in percent; 0: no bound.
+    CPU time a process may lose to a trace, in percent; 0: no bound. For the rest see OpenOptions.
     """
 
     last_s: float | None = None
     max_overhead: float = 0.0
     allow_unknown_go: bool = False
+    runtime: str | None = None
 
     def command(self) -> Sequence[str]:
         """The command line of ebpfprof.commands.served_trace."""
@@ -67,6 +68,7 @@ class TraceSettings:
             "pid": pid,
             "max_overhead": self.max_overhead,
             "allow_unknown_go": self.allow_unknown_go,
+            "runtime": self.runtime,
             **which,
         }
 

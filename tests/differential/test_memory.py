@@ -44,12 +44,12 @@ def gos(target: Target) -> dict[str, Any]:
 
 def read(pid: int) -> MemoryParts:
     with Process(pid) as process, ElfFile.open(process.exe_fd, process.allowance) as elf:
-        return read_memory(process, GoBinary.open(elf))
+        return read_memory(process, GoBinary.open(elf), process.load_bias(elf.entry))
 
 
 def statistics(pid: int) -> MemoryStatistics:
     with Process(pid) as process, ElfFile.open(process.exe_fd, process.allowance) as elf:
-        return read_statistics(process, GoBinary.open(elf))
+        return read_statistics(process, GoBinary.open(elf), process.load_bias(elf.entry))
 
 
 def numbers(found: MemoryStatistics) -> dict[str, Any]:

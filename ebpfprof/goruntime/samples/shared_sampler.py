@@ -195,7 +195,7 @@ class SharedSampler(Closing):
                     most=self._most,
                 )
         except SymbolizerError as error:
-            raise for_user(self._go.target, error) from error
+            raise for_user(self._go.target, error, self._go.path) from error
         self._sampler.sample()  # of no typical cost: every goroutine is new
         self.failure = None
         self._turns = SampledTarget(self._rate, self._sample, self._fail)
