@@ -1,5 +1,6 @@
 """Where a thread keeps its runtime.g, found in the code that loads it."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import capstone
@@ -16,17 +17,18 @@ _MAX_CODE_BYTES = 512
 _WORD_BYTES = 8
 
 
-def g_offset(binary: GoBinary) -> int:
+def g_offset(binary: GoBinary, readers: Sequence[str] = _READERS) -> int:
     """Return the offset of the word that points to the running g, in bytes from the FS base.
 
-    -8 in programs that Go's own linker linked; chosen by the system's linker in others
-    (runtime/asm_amd64.s, get_tls). Raises GoTableError if the code differs from all known.
+    The functions `readers` load it. It is -8 in programs that Go's own linker linked; the system's
+    linker chooses it in others (runtime/asm_amd64.s, get_tls). Raises GoTableError if the code
+    differs from all known.
     """
-    for name in _READERS:
+    for name in readers:
         for function in binary.functions_named(name):
-            found = _fs_offset(binary.elf, function)
-            if found is not None and -(1 << 31) <= found < 0:
-                return found
+            offset = _fs_offset(binary.elf, function)
+            if offset is not None and -(1 << 31) <= offset < 0:
+                return offset
     raise unknown_code("the word that points to the running goroutine cannot be found")
 
 
