@@ -19,6 +19,9 @@ from ebpfprof.errors import BadConfig
 from ebpfprof.settings.toml_file import TomlFile, parsed, read_trusted
 from ebpfprof.settings.values import SwitchValue
 
+ROOT: Final = Path("/")
+"""The folder with the system's etc."""
+
 _TAKES_USERS: Final = "user-config"
 _SYSTEM: Final = ("etc", "ebpfprof", "config.toml")
 _USER: Final = (".config", "ebpfprof", "config.toml")
@@ -26,7 +29,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def config_files(root: Path = Path("/")) -> list[TomlFile]:
+def config_files() -> list[TomlFile]:
     """The files that exist: the system's, then the user's, whose values win.
 
     Under sudo the user is the one who called sudo. With `user-config = false` the system's file
@@ -36,7 +39,7 @@ def config_files(root: Path = Path("/")) -> list[TomlFile]:
     invoking = invoking_user()
     uid = invoking.uid if invoking else os.geteuid()
     files = []
-    if system := _read(root, _SYSTEM, uid):
+    if system := _read(ROOT, _SYSTEM, uid):
         files.append(system)
         takes_users = True
         if _TAKES_USERS in system.tables:

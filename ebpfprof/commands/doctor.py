@@ -86,24 +86,29 @@ def command(
     if not as_json and is_terminal(sys.stderr):
         say("Checking this machine ...", err=True)
     checks = list(examine())
-    code = exit_code(checks)
     if as_json:
-        rows = [
-            {
-                "name": check.name,
-                "level": check.level,
-                "found": check.found,
-                "meaning": check.meaning,
-                "remedy": check.remedy,
-                "exit_code": int(check.code),
-            }
-            for check in checks
-        ]
-        say(json.dumps({"exit_code": int(code), "checks": rows}, indent=2))
+        say(to_json(checks))
     else:
-        table = render(checks, width(sys.stdout), color=has_color(sys.stdout))
-        say(f"{table}\n{_verdict(checks)}")
-    return int(code)
+        say(render(checks, width(sys.stdout), color=has_color(sys.stdout)) + "\n" + verdict(checks))
+    return int(exit_code(checks))
+
+
+def to_json(checks: Sequence[Check]) -> str:
+    """All fields of the checks, and the exit code."""
+    from ebpfprof.commands.doctor_checks import exit_code
+
+    rows = [
+        {
+            "name": check.name,
+            "level": check.level,
+            "found": check.found,
+            "meaning": check.meaning,
+            "remedy": check.remedy,
+            "exit_code": int(check.code),
+        }
+        for check in checks
+    ]
+    return json.dumps({"exit_code": int(exit_code(checks)), "checks": rows}, indent=2)
 
 
 def render(checks: Sequence[Check], width: int | None, *, color: bool) -> str:
@@ -124,7 +129,8 @@ def render(checks: Sequence[Check], width: int | None, *, color: bool) -> str:
     )
 
 
-def _verdict(checks: Sequence[Check]) -> str:
+def verdict(checks: Sequence[Check]) -> str:
+    """Whether recording is possible, in a sentence or two."""
     missing = [check.name for check in checks if check.level == "missing"]
     if missing:
         return f"Recording is not possible here. Missing: {', '.join(missing)}."

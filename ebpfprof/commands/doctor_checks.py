@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from ebpfprof.discovery.containers import container_of
 from ebpfprof.errors import (
@@ -25,9 +25,12 @@ from ebpfprof.errors import (
     ExitCode,
 )
 from ebpfprof.kernel import btf, features, packaged_programs
-from ebpfprof.kernel.compiler import bcc_versions
+from ebpfprof.kernel.compiler import BccVersions, bcc_versions
 from ebpfprof.privileges.checks import in_first_user_namespace, missing_capabilities, way_out
 from ebpfprof.system.pid_namespace import sees_whole_machine
+
+if TYPE_CHECKING:
+    from ebpfprof.kernel.kallsyms import KernelSymbols
 
 Level = Literal["ok", "warn", "missing"]
 
@@ -35,10 +38,10 @@ _OLDEST_KERNEL = (5, 15)
 _OLDEST_LLVM = 12
 _FILES_OF_A_TARGET = 64
 _LITTLE_SPACE_BYTES = 100 << 20
-_LOCKDOWN = Path("/sys/kernel/security/lockdown")
-_PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
-_PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
-_TRACEFS = Path("/sys/kernel/tracing/trace")
+_LOCKDOWN = "sys/kernel/security/lockdown"
+_PARANOID = "proc/sys/kernel/perf_event_paranoid"
+_PTRACE_SCOPE = "proc/sys/kernel/yama/ptrace_scope"
+_TRACEFS = "sys/kernel/tracing/trace"
 _NUMBERS = re.compile(r"[0-9]+")
 _REQUIREMENT = re.compile(r"([\w.-]+) *(?:>= *([0-9.]+))?")
 _NOT_TRIED = "not tried: the rights above are missing"
@@ -69,30 +72,94 @@ class Check:
     code: ExitCode = ExitCode.OK
 
 
-def examine() -> Iterator[Check]:
+def _kernel_symbols() -> KernelSymbols:
+    from ebpfprof.kernel.kallsyms import KernelSymbols
+
+    return KernelSymbols.read()
+
+
+def _btf() -> str:
+    btf.field_offset("task_struct", "mm")
+    return "available"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature of the kernel that recordings need, and why.
+
+    `trial` returns what was found, None if that is no more than that it works. It raises an
+    EbpfprofError if the feature is missing; OSError, ImportError or features.Untried if that can't
+    be known.
+    """
+
+    name: str
+    trial: Callable[[], str | None]
+    meaning: str
+
+
+FEATURES: Final = (
+    Feature("BPF programs", features.require_programs, "BPF programs do all recording."),
+    Feature(
+        "BPF attach cookies",
+        features.require_cookies,
+        "One program serves any number of targets.",
+    ),
+    Feature("BPF batches", features.require_batches, "Recorded data is read in batches."),
+    Feature(
+        "BPF ring buffer",
+        features.require_ring_buffers,
+        "The CPU profile gets its unwinding rules with it.",
+    ),
+    Feature("uprobes", features.require_uprobes, "Block and mutex profiles use probes."),
+    Feature(
+        "CPU sampling",
+        features.sampling_event,
+        "A processor counter (ref-cycles) or a timer (cpu-clock) triggers samples.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedMachine:
+    """What the checks ask of a machine, by default of this one."""
+
+    root: Path = Path("/")
+    missing_capabilities: Callable[[], Sequence[str]] = missing_capabilities
+    in_first_user_namespace: Callable[[], bool] = in_first_user_namespace
+    sees_whole_machine: Callable[[], bool] = sees_whole_machine
+    features: tuple[Feature, ...] = FEATURES
+    btf: Callable[[], str] = _btf
+    bcc_versions: Callable[[], BccVersions] = bcc_versions
+    kernel_symbols: Callable[[], KernelSymbols] = _kernel_symbols
+
+
+def examine(machine: CheckedMachine | None = None) -> Iterator[Check]:
     """All checks, in the order in which to fix problems. Raises no EbpfprofError."""
-    missing = missing_capabilities()
-    may_try = not missing and in_first_user_namespace()
+    machine = machine or CheckedMachine()
+    missing = machine.missing_capabilities()
+    in_first = machine.in_first_user_namespace()
+    may_try = not missing and in_first
     yield _kernel()
-    yield _machine()
-    yield _rights(missing)
-    yield _lockdown()
-    yield _container()
-    for name, trial, meaning in _FEATURES:
-        yield _tried(name, trial, meaning) if may_try else Check(name, "warn", _NOT_TRIED, meaning)
-    yield _tried("BTF", _btf, "The CPU profile reads fields of the kernel's own structs.")
+    yield _processor()
+    yield _rights(missing, in_first)
+    yield _lockdown(machine.root / _LOCKDOWN)
+    yield _container(machine.sees_whole_machine())
+    for feature in machine.features:
+        yield _tried(feature) if may_try else _not_tried(feature)
+    meaning = "The CPU profile reads fields of the kernel's own structs."
+    yield _tried(Feature("BTF", machine.btf, meaning))
     programs = _programs()
     is_compiled = programs.level == "ok" and bool(packaged_programs.checksums())
     yield programs
-    yield _bcc(is_needed=not is_compiled)
-    yield _llvm(is_needed=not is_compiled)
+    yield _bcc(machine.bcc_versions, is_needed=not is_compiled)
+    yield _llvm(machine.bcc_versions, is_needed=not is_compiled)
     yield from _packages()
-    yield _paranoid(may_try)
-    yield _kernel_names()
-    yield _ptrace_scope()
+    yield _paranoid(machine.root / _PARANOID, may_try)
+    yield _kernel_names(machine.kernel_symbols)
+    yield _ptrace_scope(machine.root / _PTRACE_SCOPE)
     yield _open_files()
     yield _locked_memory()
-    yield _tracefs()
+    yield _tracefs(machine.root / _TRACEFS)
     yield _disk()
 
 
@@ -102,10 +169,11 @@ def exit_code(checks: Sequence[Check]) -> ExitCode:
     return min(codes, key=_GRAVITY.index, default=ExitCode.OK)
 
 
-def _tried(name: str, trial: Callable[[], str | None], meaning: str) -> Check:
+def _tried(feature: Feature) -> Check:
     """Try a feature. The message of an EbpfprofError has the remedy."""
+    name, meaning = feature.name, feature.meaning
     try:
-        return Check(name, "ok", trial() or "works", meaning)
+        return Check(name, "ok", feature.trial() or "works", meaning)
     except EbpfprofError as error:
         code = error.exit_code if error.exit_code in _GRAVITY else ExitCode.FAILURE
         return Check(name, "missing", "refused", meaning, str(error), ExitCode(code))
@@ -113,27 +181,8 @@ def _tried(name: str, trial: Callable[[], str | None], meaning: str) -> Check:
         return Check(name, "warn", "not tried", meaning, f"It failed: {error}.")
 
 
-def _btf() -> str:
-    btf.field_offset("task_struct", "mm")
-    return "available"
-
-
-_FEATURES: tuple[tuple[str, Callable[[], str | None], str], ...] = (
-    ("BPF programs", features.require_programs, "BPF programs do all recording."),
-    ("BPF attach cookies", features.require_cookies, "One program serves any number of targets."),
-    ("BPF batches", features.require_batches, "Recorded data is read in batches."),
-    (
-        "BPF ring buffer",
-        features.require_ring_buffers,
-        "The CPU profile gets its unwinding rules with it.",
-    ),
-    ("uprobes", features.require_uprobes, "Block and mutex profiles use probes."),
-    (
-        "CPU sampling",
-        features.sampling_event,
-        "A processor counter (ref-cycles) or a timer (cpu-clock) triggers samples.",
-    ),
-)
+def _not_tried(feature: Feature) -> Check:
+    return Check(feature.name, "warn", _NOT_TRIED, feature.meaning)
 
 
 def _kernel() -> Check:
@@ -151,7 +200,7 @@ def _kernel() -> Check:
     )
 
 
-def _machine() -> Check:
+def _processor() -> Check:
     machine = os.uname().machine
     meaning = "Only x86-64 programs can be profiled."
     if machine == "x86_64":
@@ -160,26 +209,26 @@ def _machine() -> Check:
     return Check("processor", "missing", machine, meaning, remedy, ExitCode.KERNEL_UNSUPPORTED)
 
 
-def _rights(missing: Sequence[str]) -> Check:
+def _rights(missing: Sequence[str], in_first_namespace: bool) -> Check:
     meaning = "ebpfprof traces other processes and reads their files."
     code = ExitCode.PERMISSION_DENIED
     if missing:
         state = f"without {', '.join(missing)}"
         return Check("rights", "missing", state, meaning, way_out(), code)
-    if not in_first_user_namespace():
+    if not in_first_namespace:
         remedy = "Run ebpfprof as root of the machine, outside the container."
         return Check("rights", "missing", "root of a user namespace", meaning, remedy, code)
     return Check("rights", "ok", "all needed rights", meaning)
 
 
-def _lockdown() -> Check:
+def _lockdown(path: Path) -> Check:
     meaning = "A kernel locked down for confidentiality refuses all tracing."
     try:
-        text = _LOCKDOWN.read_text()
+        text = path.read_text()
     except FileNotFoundError:
         return Check("kernel lockdown", "ok", "none", meaning)
     except OSError as error:
-        return _unreadable("kernel lockdown", _LOCKDOWN, error, meaning)
+        return _unreadable("kernel lockdown", path, error, meaning)
     chosen = re.search(r"\[(\w+)\]", text)
     mode = chosen[1] if chosen else "none"
     if mode != "confidentiality":
@@ -192,14 +241,14 @@ def _lockdown() -> Check:
     return Check("kernel lockdown", "missing", mode, meaning, remedy, code)
 
 
-def _container() -> Check:
+def _container(sees_all: bool) -> Check:
     meaning = "In a container, only its own processes are visible."
     try:
         own = container_of(Path("/proc/self/cgroup").read_text(errors="replace"))
     except OSError:
         own = None
     where = f"container {own.id[:12]}" if own else "container"
-    if sees_whole_machine():
+    if sees_all:
         return Check("visible processes", "ok", "all of the machine", meaning)
     return Check(
         "visible processes",
@@ -222,10 +271,10 @@ def _programs() -> Check:
     return Check(name, "ok", f"{count}, by {packaged_programs.compiler()}", meaning)
 
 
-def _bcc(*, is_needed: bool) -> Check:
+def _bcc(versions: Callable[[], BccVersions], *, is_needed: bool) -> Check:
     meaning = "It compiles the BPF programs."
     try:
-        version = bcc_versions().bcc
+        version = versions().bcc
     except BccMissing as error:
         if not is_needed:
             return Check("BCC", "ok", "none, and not needed", meaning)
@@ -233,10 +282,10 @@ def _bcc(*, is_needed: bool) -> Check:
     return Check("BCC", "ok", version or "unknown version", meaning)
 
 
-def _llvm(*, is_needed: bool) -> Check:
+def _llvm(versions: Callable[[], BccVersions], *, is_needed: bool) -> Check:
     meaning = f"The BPF programs use atomic operations, which need LLVM {_OLDEST_LLVM}."
     try:
-        version = bcc_versions().llvm
+        version = versions().llvm
     except BccMissing:
         level: Level = "warn" if is_needed else "ok"
         return Check("LLVM of BCC", level, "unknown without BCC", meaning)
@@ -285,23 +334,21 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in _NUMBERS.findall(text)[:3])
 
 
-def _paranoid(may_try: bool) -> Check:
+def _paranoid(path: Path, may_try: bool) -> Check:
     meaning = "It limits perf events for users without rights."
     try:
-        level = _PARANOID.read_text().strip()
+        level = path.read_text().strip()
     except OSError as error:
-        return _unreadable("perf_event_paranoid", _PARANOID, error, meaning)
+        return _unreadable("perf_event_paranoid", path, error, meaning)
     if may_try:
         return Check("perf_event_paranoid", "ok", f"{level}, no limit for root", meaning)
     return Check("perf_event_paranoid", "warn", level, meaning, "As root, it has no effect.")
 
 
-def _kernel_names() -> Check:
-    from ebpfprof.kernel.kallsyms import KernelSymbols
-
+def _kernel_names(read: Callable[[], KernelSymbols]) -> Check:
     meaning = "The CPU profile shows kernel functions by name."
     try:
-        symbols = KernelSymbols.read()
+        symbols = read()
     except ImportError as error:
         return Check("kernel names", "warn", "unknown", meaning, f"It failed: {error}.")
     if symbols.hidden:
@@ -309,14 +356,14 @@ def _kernel_names() -> Check:
     return Check("kernel names", "ok", "shown (kptr_restrict)", meaning)
 
 
-def _ptrace_scope() -> Check:
+def _ptrace_scope(path: Path) -> Check:
     meaning = "--open reads the target's memory."
     try:
-        scope = _PTRACE_SCOPE.read_text().strip()
+        scope = path.read_text().strip()
     except FileNotFoundError:
         return Check("Yama ptrace_scope", "ok", "no Yama", meaning)
     except OSError as error:
-        return _unreadable("Yama ptrace_scope", _PTRACE_SCOPE, error, meaning)
+        return _unreadable("Yama ptrace_scope", path, error, meaning)
     if scope != "3":
         return Check("Yama ptrace_scope", "ok", scope, meaning)
     remedy = (
@@ -343,8 +390,8 @@ def _locked_memory() -> Check:
     return Check("locked memory", "ok", limit, meaning)
 
 
-def _tracefs() -> Check:
-    state = "mounted" if os.path.exists(_TRACEFS) else "not mounted"
+def _tracefs(path: Path) -> Check:
+    state = "mounted" if os.path.exists(path) else "not mounted"
     return Check("tracefs", "ok", state, "Not needed: probes are links or perf events.")
 
 

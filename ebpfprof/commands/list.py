@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
@@ -20,7 +20,7 @@ from ebpfprof.console.columns import GAP, Line, TextColumn, aligned, beginning, 
 from ebpfprof.console.text import listed, printable, quantity
 
 if TYPE_CHECKING:
-    from ebpfprof.discovery.processes import GoProcess
+    from ebpfprof.discovery.processes import GoProcess, Survey
     from ebpfprof.profile.kind import ProfileKind
 
 _MAX_COMMAND = 512
@@ -62,41 +62,60 @@ def command(as_json: bool, show_all: bool, names: list[str]) -> None:
     """
     keep_libraries_to_one_thread()
     from ebpfprof.console.terminal import has_color, say, width
-    from ebpfprof.discovery.processes import ProcessTable, has_name, not_answered, not_seen
+    from ebpfprof.discovery.processes import survey_once
     from ebpfprof.privileges.checks import missing_capabilities
     from ebpfprof.recording.drop_privileges import give_up_recording_rights
     from ebpfprof.system.pid_namespace import sees_whole_machine
 
     missing = missing_capabilities()  # before dropping what listing does not need
     give_up_recording_rights()
-    with ProcessTable() as processes:
-        survey = processes.survey()
-    shown = [
+    survey = survey_once()
+    shown = chosen(survey, names, show_all=show_all)
+    load = loads_of(shown)
+    if as_json:
+        say(to_json(survey, shown, load))
+    elif shown:
+        table = render(shown, width(sys.stdout), color=has_color(sys.stdout), load=load)
+        say(table + "".join(f"{note}\n" for note in notes(shown)), end="", wraps=True)
+    else:
+        say(nothing(names, show_all))
+    for sentence in notices(survey, missing, sees_all=sees_whole_machine()):
+        say(f"ebpfprof: {sentence}", err=True)
+
+
+def chosen(survey: Survey, names: Sequence[str], *, show_all: bool) -> list[GoProcess]:
+    """The processes to show: Go programs, or all, that match one of the names; not this one."""
+    from ebpfprof.discovery.processes import has_name
+
+    return [
         process
         for process in (survey.processes if show_all else survey.go)
         if process.pid != os.getpid() and (not names or has_name(process, names))
     ]
-    load = loads_of(shown)
-    if as_json:
-        rows = [
-            {**asdict(process), **asdict(load.get(process.pid, UNKNOWN_LOAD))} for process in shown
-        ]
-        said = {"processes": rows, "unseen": survey.unseen, "unanswered": survey.unanswered}
-        say(json.dumps(said, indent=2))
-    elif shown:
-        table = render(shown, width(sys.stdout), color=has_color(sys.stdout), load=load)
-        say(table + "".join(f"{note}\n" for note in _notes(shown)), end="", wraps=True)
-    else:
-        say(_nothing(names, show_all))
+
+
+def to_json(survey: Survey, shown: Sequence[GoProcess], load: Mapping[int, Load]) -> str:
+    """All fields of the processes, and what could not be read."""
+    rows = [{**asdict(process), **asdict(load.get(process.pid, UNKNOWN_LOAD))} for process in shown]
+    fields = {"processes": rows, "unseen": survey.unseen, "unanswered": survey.unanswered}
+    return json.dumps(fields, indent=2)
+
+
+def notices(survey: Survey, missing: Sequence[str], *, sees_all: bool) -> Iterator[str]:
+    """Sentences about processes that the list can't have.
+
+    `missing` are the capabilities that we lacked at the start; `sees_all`: see sees_whole_machine.
+    """
+    from ebpfprof.discovery.processes import not_answered, not_seen
+
     if survey.unanswered:
-        say(f"ebpfprof: {not_answered(survey.unanswered)}", err=True)
+        yield not_answered(survey.unanswered)
     if survey.unseen:
-        say(f"ebpfprof: {not_seen(survey.unseen, missing)}", err=True)
-    if not sees_whole_machine():
-        say(
-            "ebpfprof: Only the processes of this container are visible. Run ebpfprof on the host, "
-            "or start the container with --pid=host.",
-            err=True,
+        yield not_seen(survey.unseen, missing)
+    if not sees_all:
+        yield (
+            "Only the processes of this container are visible. Run ebpfprof on the host, or start "
+            "the container with --pid=host."
         )
 
 
@@ -242,7 +261,7 @@ def _kinds_of_any_program() -> tuple[ProfileKind, ...]:
     return kinds_of_any_program()
 
 
-def _notes(processes: Sequence[GoProcess]) -> list[str]:
+def notes(processes: Sequence[GoProcess]) -> list[str]:
     """Sentences why some processes can't have all profiles, each reason once."""
     pids: dict[str, list[int]] = {}
     for process in processes:
@@ -264,6 +283,7 @@ def _notes(processes: Sequence[GoProcess]) -> list[str]:
     return ["", *notes] if notes else []
 
 
-def _nothing(names: Sequence[str], show_all: bool) -> str:
+def nothing(names: Sequence[str], show_all: bool) -> str:
+    """A sentence in place of an empty list."""
     called = f" called {' or '.join(map(printable, names))}" if names else ""
     return f"There is no {'' if show_all else 'Go '}process{called} here."

@@ -49,13 +49,13 @@ def command() -> None:
             channel.send({"answer": {"result": None}}, data=data)
 
 
-def _read(*, pid: int, allow_unknown_go: bool, is_page: bool) -> bytes:
+def _read(*, pid: int, opening: dict[str, Any], is_page: bool) -> bytes:
     """What keeps the objects of a process alive, as references.schema.json or for the page.
 
     Raises any of ebpfprof.errors.
     """
     from ebpfprof.export import references as exported
-    from ebpfprof.goruntime.open_processes import OpenProcesses
+    from ebpfprof.goruntime.open_processes import OpenOptions, OpenProcesses
     from ebpfprof.goruntime.references.reader import ReferenceReader
     from ebpfprof.process.file_opener import WorkerFileOpener
     from ebpfprof.recording.drop_privileges import give_up_recording_rights
@@ -63,7 +63,7 @@ def _read(*, pid: int, allow_unknown_go: bool, is_page: bool) -> bytes:
     give_up_recording_rights()
     began_s, now_s = time.monotonic(), time.time()
     with WorkerFileOpener() as files:
-        processes = OpenProcesses(files, allow_unknown_go=allow_unknown_go)
+        processes = OpenProcesses(files, OpenOptions(**opening))
         with processes.open(pid) as process, process.target.allowance:
             target = process.target
             references = ReferenceReader(process.go()).references()

@@ -82,13 +82,14 @@ class Executables:
     without a section table.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_searched_bytes: int = _MAX_SEARCHED_BYTES) -> None:
         self._known: dict[tuple[int, ...], Executable] = {}
+        self._max_searched_bytes = max_searched_bytes
         self._to_search_bytes = 0
 
     def begin_survey(self) -> None:
         """Reset the number of bytes that one survey may search."""
-        self._to_search_bytes = _MAX_SEARCHED_BYTES
+        self._to_search_bytes = self._max_searched_bytes
 
     def of(self, pid: int) -> Executable:
         """The executable of process `pid`; if it is not Go, the mapped file with a Go runtime.

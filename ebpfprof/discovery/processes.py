@@ -13,7 +13,7 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -26,7 +26,7 @@ from ebpfprof.errors import NoSuchProcess, to_type
 from ebpfprof.privileges.checks import missing_capabilities, no_proc, way_out
 from ebpfprof.system.channel import Frame
 from ebpfprof.system.closing import Closing
-from ebpfprof.system.file_worker import PATIENCE_S, FileWorker, NoAnswerError
+from ebpfprof.system.file_worker import PATIENCE_S, FileTask, FileWorker, NoAnswerError
 from ebpfprof.system.first_thread import reading_pid
 
 if TYPE_CHECKING:  # the worker that reads executables imports it
@@ -138,8 +138,9 @@ class ProcessTable(Closing):
     before any thread starts. A context manager.
     """
 
-    def __init__(self) -> None:
-        self._worker = FileWorker(_DescribeTask)
+    def __init__(self, describe: Callable[[], FileTask] | None = None) -> None:
+        """`describe` makes the worker's side; a test has another one, which is in a module."""
+        self._worker = FileWorker(describe or _DescribeTask)
         self._unanswered: set[_Life] = set()
         self._known: dict[_Life, _Seen] = {}
 
@@ -191,6 +192,12 @@ def _as_seen(life: _Life, answer: Frame | OSError) -> tuple[GoProcess | None, bo
     return GoProcess(**answer.message, started_ns=_started_ns(life[1])), False
 
 
+def survey_once() -> Survey:
+    """The current processes; see ProcessTable.survey."""
+    with ProcessTable() as table:
+        return table.survey()
+
+
 def started_ns(pid: int) -> int:
     """When a process started, CLOCK_BOOTTIME; 0 if it has ended."""
     return _started_ns(_started(pid))
@@ -222,7 +229,11 @@ class _DescribeTask:
 
 
 def find(
-    pids: Sequence[int], names: Sequence[str], containers: Sequence[str], all_go: bool
+    pids: Sequence[int],
+    names: Sequence[str],
+    containers: Sequence[str],
+    all_go: bool,
+    survey_of_all: Callable[[], Survey] = survey_once,
 ) -> list[int]:
     """The pids that the user selects: `pids`, and those of matching processes.
 
@@ -233,8 +244,7 @@ def find(
     """
     selected = list(pids)
     if names or containers or all_go:
-        with ProcessTable() as table:
-            survey = table.survey()
+        survey = survey_of_all()
         if survey.unanswered:
             say(f"ebpfprof: {not_answered(survey.unanswered)}", err=True)
         selected += [process.pid for process in _best(survey, names, containers, all_go)]
@@ -301,15 +311,26 @@ def _nothing(survey: Survey, names: Sequence[str], containers: Sequence[str]) ->
 
 
 def _is_ours(pid: int) -> bool:
-    """Whether the process is this one or descends from it."""
-    ours, seen = os.getpid(), set[int]()
+    return descends(pid, os.getpid(), _parent)
+
+
+def descends(pid: int, ancestor: int, parent_of: Callable[[int], int]) -> bool:
+    """Whether process `pid` is `ancestor` or descends from it; `parent_of` gives 0 for none.
+
+    Parents are read one after the other, and pids are reused: they may form a cycle.
+    """
+    seen = set[int]()
     while pid > 0 and pid not in seen:
-        if pid == ours:
+        if pid == ancestor:
             return True
         seen.add(pid)
-        fields = _stat_fields(pid)
-        pid = int(fields[1]) if fields else 0
+        pid = parent_of(pid)
     return False
+
+
+def _parent(pid: int) -> int:
+    fields = _stat_fields(pid)
+    return int(fields[1]) if fields else 0
 
 
 def _pids() -> list[int]:
@@ -349,7 +370,12 @@ def _described(pid: int, executable: Executable) -> GoProcess:
 
 def _is_kernel_thread(pid: int) -> bool:
     fields = _stat_fields(pid)
-    return not fields or bool(int(fields[6]) & _PF_KTHREAD)
+    return not fields or has_kernel_flag(fields)
+
+
+def has_kernel_flag(fields: Sequence[bytes]) -> bool:
+    """Whether these fields of /proc/PID/stat, from the state on, are of a kernel thread."""
+    return bool(int(fields[6]) & _PF_KTHREAD)
 
 
 def _started(pid: int) -> str:
@@ -366,11 +392,16 @@ def _name(pid: int) -> str:
 
 
 def _stat_fields(pid: int) -> list[bytes]:
-    """The fields of /proc/PID/stat after the name, from the state on; none if it has ended."""
+    """The fields of /proc/PID/stat from the state on; none if it has ended."""
     try:
-        return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        return fields_of_stat(_read(f"/proc/{pid}/stat"))
     except OSError:
         return []
+
+
+def fields_of_stat(text: bytes) -> list[bytes]:
+    """The fields behind the name, which may have any characters, from the state on."""
+    return text.rpartition(b")")[2].split()
 
 
 @cache

@@ -29,7 +29,7 @@ class OpenOptions:
     allow_unknown_go: bool = False
     """Whether an unknown version of Go is read like the nearest known one."""
     runtime: str | None = None
-    """The file whose Go runtime is read: its name or path. None: the executable, or the only one."""
+    """Whose Go runtime is read: a file's name or path. None: the executable, or the only one."""
 
 
 class OpenProcess:
@@ -171,7 +171,8 @@ class OpenProcesses:
     ) -> None:
         """`files` opens executables and mapped files. For `runtime_locks` see GoProgram."""
         self._files = files
-        self._options = options
+        self.options = options
+        """How they are read."""
         self._programs = Programs(runtime_locks=runtime_locks)
         self._lock = threading.Lock()
         self._shared: dict[int, _Shared] = {}  # by pid
@@ -199,9 +200,7 @@ class OpenProcesses:
     def _opened(self, pid: int, shared: _Shared) -> OpenProcess:
         with shared.lock:  # without that of the table: others need not wait for a slow file
             if shared.process is None:
-                shared.process = OpenProcess(
-                    Target(pid, self._files), self._programs, self._options
-                )
+                shared.process = OpenProcess(Target(pid, self._files), self._programs, self.options)
             return shared.process
 
     def _acquire(self, pid: int) -> _Shared:

@@ -31,9 +31,9 @@ _WORDS = {1: 1, 3: 3, 14: 1, 17: 1}  # INT, ARRAY, VAR, DECL_TAG
 _WORDS_EACH = {_STRUCT: 3, _UNION: 3, 6: 2, 13: 2, 15: 3, 19: 3}  # ENUM, PROTO, DATASEC, ENUM64
 
 
-def field_offset(struct_name: str, field: str) -> int:
+def field_offset(struct_name: str, field: str, file: Path = _FILE) -> int:
     """Offset in bytes of a field of one of the running kernel's structs; see read_offsets."""
-    return read_offsets([(struct_name, field)])[0]
+    return read_offsets([(struct_name, field)], file)[0]
 
 
 def field_offsets(*fields: tuple[str, str]) -> tuple[int, ...]:
@@ -57,18 +57,19 @@ def _kept_offsets(kept: dict[str, Any] | None, count: int) -> tuple[int, ...] | 
     return tuple(found) if all(isinstance(offset, int) for offset in found) else None
 
 
-def read_offsets(fields: Sequence[tuple[str, str]]) -> tuple[int, ...]:
+def read_offsets(fields: Sequence[tuple[str, str]], file: Path = _FILE) -> tuple[int, ...]:
     """Offsets in bytes of fields, each given as (struct, field), in the running kernel.
 
-    Fields of anonymous structs and unions inside belong to the struct around them, as in C.
+    `file` describes its structs. Fields of anonymous structs and unions inside belong to the struct
+    around them, as in C.
     Raises KernelUnsupported if the kernel has no (readable) BTF, no such field, or several
     structs of that name with different offsets.
     """
     try:
-        data = _FILE.read_bytes()
+        data = file.read_bytes()
     except OSError as error:
         raise KernelUnsupported(
-            f"The kernel does not describe its structs ({_FILE}: {error.strerror}). "
+            f"The kernel does not describe its structs ({file}: {error.strerror}). "
             "Use a kernel with CONFIG_DEBUG_INFO_BTF, as distributions build them, and mount /sys."
         ) from error
     try:
@@ -76,7 +77,7 @@ def read_offsets(fields: Sequence[tuple[str, str]]) -> tuple[int, ...]:
         return tuple(types.field_offset(name, field) for name, field in fields)
     except (struct.error, IndexError, ValueError) as error:
         raise KernelUnsupported(
-            f"The layout of the kernel's structs can't be read ({_FILE}: {error}). Please report "
+            f"The layout of the kernel's structs can't be read ({file}: {error}). Please report "
             f"this with the kernel's version, {_release()}."
         ) from error
 

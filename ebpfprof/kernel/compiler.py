@@ -222,7 +222,7 @@ def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
     except (ImportError, OSError, SyntaxError) as error:
         raise BccMissing(
             f"The Python bindings of BCC are missing for {sys.executable} ({error}). "
-            "The package called bcc on PyPI is something else. " + _how_to_get_bcc(Path(sys.prefix))
+            "The package called bcc on PyPI is something else. " + how_to_get_bcc(Path(sys.prefix))
         ) from error
     if not hasattr(bcc, "BPF"):
         raise BccMissing(
@@ -232,8 +232,8 @@ def _import_bcc() -> Any:  # noqa: ANN401 - BCC has no types
     return bcc
 
 
-def _how_to_get_bcc(prefix: Path) -> str:
-    """What to do for this Python, whose sys.prefix it is.
+def how_to_get_bcc(prefix: Path, packages: Path = _PACKAGES) -> str:
+    """What to do for this Python, whose sys.prefix it is; `packages` has those of the system.
 
     A virtual environment may hide the system's packages: its pyvenv.cfg says so (PEP 405).
     """
@@ -246,7 +246,7 @@ def _how_to_get_bcc(prefix: Path) -> str:
             "Run ebpfprof with the distribution's own python3. To install them on Debian and "
             f"Ubuntu, or on Fedora:{to_type(*INSTALL_BCC)}"
         )
-    has_them = any(_PACKAGES.glob("*/*-packages/bcc"))
+    has_them = any(packages.glob("*/*-packages/bcc"))
     install = () if has_them else INSTALL_BCC
     return (
         "This virtual environment hides the system's packages. "

@@ -6,6 +6,7 @@ numpy is imported when it is needed: that takes as long as it takes BCC to start
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -55,17 +56,17 @@ class KernelSymbols:
         self._text = text
         self._addresses, self._lines = _index(text)
         self.hidden = not self._addresses.any()
-        self.hidden_text = (hidden_text or _why_hidden()) if self.hidden else ""
+        self.hidden_text = (hidden_text or why_hidden()) if self.hidden else ""
 
     @classmethod
-    def read(cls) -> Self:
+    def read(cls, file: Path = _FILE) -> Self:
         """The symbols of the running kernel. Never fails: see `hidden` and `hidden_text`."""
         try:
-            return cls(_FILE.read_bytes())
+            return cls(file.read_bytes())
         except OSError as error:
             return cls(
                 b"",
-                f"Functions of the kernel have no names: {_FILE} can't be read "
+                f"Functions of the kernel have no names: {file} can't be read "
                 f"({error.strerror}). Use a kernel built with CONFIG_KALLSYMS, and mount /proc.",
             )
 
@@ -128,16 +129,22 @@ def _decoded(name: bytes) -> str:
     return name.decode("ascii", "replace")
 
 
-def _why_hidden() -> str:
+def why_hidden(
+    kptr_restrict: Path = _KPTR_RESTRICT, capabilities: Collection[int] | None = None
+) -> str:
+    """Sentences on why the kernel hides addresses, and what to do.
+
+    `capabilities` are the effective ones, by default our own.
+    """
     what = "Functions of the kernel have no names: the kernel hides their addresses"
     try:
-        restrict = int(_KPTR_RESTRICT.read_text())
+        restrict = int(kptr_restrict.read_text())
     except (OSError, ValueError):
         restrict = 0
     if restrict > 1:
         return f"{what} (kernel.kptr_restrict is {restrict}). Type:" + to_type(
             "sudo sysctl kernel.kptr_restrict=1"
         )
-    if _CAP_SYSLOG not in effective_capabilities():
+    if _CAP_SYSLOG not in (effective_capabilities() if capabilities is None else capabilities):
         return f"{what} (CAP_SYSLOG is missing). {way_out()}"
     return f"{what}. Type:{to_type('sudo sysctl kernel.kptr_restrict=0')}"

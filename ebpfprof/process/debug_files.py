@@ -26,7 +26,7 @@ DEBUG_FOLDER: Final = "/usr/lib/debug"
 _MIN_BUILD_ID_DIGITS = 4
 _MAX_LINK_BYTES = 4096
 _MAX_NAME_BYTES = 255
-_MAX_CRC_BYTES = 512 << 20
+MAX_CRC_BYTES = 512 << 20
 _CHUNK_BYTES = 1 << 20
 
 _PROGRAM_HEADERS_AT = 32  # e_phoff
@@ -175,7 +175,7 @@ def _debug_link(elf: ElfFile) -> tuple[str, int]:
 
 def _crc32(fd: int, debug: ElfFile) -> int:
     size = debug.size
-    if size > _MAX_CRC_BYTES:
+    if size > MAX_CRC_BYTES:
         raise DoesNotFitError(f"it has {size} bytes, too many to check its CRC")
     crc = position = 0
     while position < size:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from symbolizer.unwind.eh_frame import EhFrame
 
 _MAX_VDSO_BYTES = 64 << 10
-_MAX_FILES = 512
-_MAX_OBJECTS = 1 << 15
+MAX_FILES = 512
+MAX_OBJECTS = 1 << 15
 _MAX_WARNINGS = 16
 _LOOK_INTERVAL_S = 0.25
 _MAX_LOOK_SHARE = 0.1
@@ -147,7 +147,7 @@ class MappedObjects(Closing):
         self._given: dict[Mapping, None] = {}
         self._images: dict[_FileId, Image | None] = {}
         self._vdso: Image | None = None
-        self._left = _MAX_OBJECTS
+        self._left = MAX_OBJECTS
         self._debug_files = DebugFiles(target.files)
         self._warnings: dict[str, None] = {}
         self._root_fd = _open_root(target)
@@ -233,7 +233,7 @@ class MappedObjects(Closing):
 
     def _look_at(self, lines: list[MapsLine]) -> dict[MapsLine, MappedObject]:
         if len(lines) > self._left:
-            self._warn(f"more than {_MAX_OBJECTS} executable mappings exist; the rest is unknown")
+            self._warn(f"more than {MAX_OBJECTS} executable mappings exist; the rest is unknown")
         taken = lines[: self._left]
         self._left -= len(taken)
         return {line: self._object(line) for line in taken}
@@ -273,8 +273,8 @@ class MappedObjects(Closing):
             os.close(fd)
 
     def _read(self, fd: int, path: str) -> Image | None:
-        if len(self._images) >= _MAX_FILES:
-            self._warn(f"more than {_MAX_FILES} files are mapped; the rest have no names")
+        if len(self._images) >= MAX_FILES:
+            self._warn(f"more than {MAX_FILES} files are mapped; the rest have no names")
             return None
         try:
             return self._image(ElfFile.open(fd, self._target.allowance), path)

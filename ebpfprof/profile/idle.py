@@ -6,6 +6,8 @@ problem is never idle: hiding a problem is worse than showing too much. So we al
 locks and all waits of a request.
 """
 
+from __future__ import annotations
+
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -66,12 +68,15 @@ def rules() -> tuple[IdleRule, ...]:
     return _rules().all
 
 
-def rule_of(profile_kind: Kind, sample: Sample) -> IdleRule | None:
-    """The rule that makes a sample of a profile of this kind idle; None if it is not idle."""
+def rule_of(profile_kind: Kind, sample: Sample, known: IdleRules | None = None) -> IdleRule | None:
+    """The rule that makes a sample of a profile of this kind idle; None if it is not idle.
+
+    `known` are the rules, by default those of data/idle.toml.
+    """
     locations = waiting_part(sample)
     if not locations:
         return None
-    known = _rules()
+    known = known or _rules()
     leaf = locations[0].frames
     operation = known.operations.get(leaf[0].function) if leaf else None
     if operation is None:
@@ -111,8 +116,8 @@ def split(profile: Profile) -> tuple[Profile, list[Hidden]]:
     return (replace(profile, samples=tuple(kept)) if hidden else profile), hidden
 
 
-class _Rules:
-    """The rules of data/idle.toml, indexed by what they look for."""
+class IdleRules:
+    """Rules as in data/idle.toml, indexed by what they look for."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.operations: dict[str, str] = {
@@ -300,9 +305,9 @@ def _words(name: str) -> tuple[str, ...]:
 
 
 @cache
-def _rules() -> _Rules:
+def _rules() -> IdleRules:
     text = files("ebpfprof").joinpath(_DATA).read_text(encoding="utf-8")
-    return _Rules(tomllib.loads(text))
+    return IdleRules(tomllib.loads(text))
 
 
 def _rule(data: dict[str, Any], kinds: Sequence[Kind]) -> IdleRule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 
 from ebpfprof.kernel import uprobe_links
 from ebpfprof.privileges import capabilities
@@ -22,22 +23,36 @@ def give_up_before_recording(
 ) -> None:
     """Keep the capabilities for recording, and for writing files or signalling a child if asked.
 
-    Call it before other threads start: they would keep their capabilities. CAP_SYS_ADMIN stays only
-    where the kernel requires it for these options, where it replaces capabilities that we lack, or
-    where links can't reach one of the processes `pids`. Raises OSError.
+    Call it before other threads start: they would keep their capabilities. Raises OSError.
+    """
+    _give_up(needed_to_record(options, writes=writes, has_child=has_child, pids=pids))
+
+
+def needed_to_record(
+    options: Options, *, writes: bool, has_child: bool, pids: Collection[int]
+) -> AbstractSet[str]:
+    """The capabilities that give_up_before_recording keeps.
+
+    CAP_SYS_ADMIN is among them only where the kernel requires it for these options, where it
+    replaces capabilities that we lack, or where links can't reach one of the processes `pids`.
     """
     keep = RECORDING | (WRITING if writes else set()) | ({"CAP_KILL"} if has_child else set())
     needs_events = not all(map(uprobe_links.can_reach, pids))
     if _stands_for_others() or any(rights_for(options)) or needs_events:
         keep |= {"CAP_SYS_ADMIN"}
-    _give_up(keep)
+    return keep
 
 
 def give_up_probing(options: Options) -> None:
     """Keep the capabilities that are useful after all probes are attached. Raises OSError."""
+    _give_up(needed_after_probing(options))
+
+
+def needed_after_probing(options: Options) -> AbstractSet[str]:
+    """The capabilities that give_up_probing keeps."""
     keep = RECORDING | WRITING
     needs_admin = _stands_for_others() or rights_for(options).to_record
-    _give_up(keep | {"CAP_SYS_ADMIN"} if needs_admin else keep)
+    return keep | {"CAP_SYS_ADMIN"} if needs_admin else keep
 
 
 def give_up_recording_rights() -> None:

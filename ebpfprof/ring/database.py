@@ -14,7 +14,7 @@ VERSION: Final = 1
 """The version of the tables."""
 
 _MARK: Final = 0x65427066  # "eBpf": the file is ours
-_BUSY_S: Final = 10.0
+BUSY_S: Final = 10.0
 _MAY_PASS: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED")
 _LOG_PAGES: Final = 64  # of 4 KiB: so long may the write-ahead log get, about
 _FINDINGS: Final = """
@@ -183,7 +183,7 @@ def _typed_errors() -> Iterator[None]:
 def _connected(uri: str) -> sqlite3.Connection:
     with _typed_errors():
         database = sqlite3.connect(
-            uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+            uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
         database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA cell_size_check = ON")

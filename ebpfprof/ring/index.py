@@ -25,8 +25,8 @@ _FILE_TYPES: Final = tuple[str, int, str, int, int, int, int]
 _PROCESS_TYPES: Final = tuple[int, str, int, int, int, int | None, str, str, str]
 _UNRECORDED_TYPES: Final = tuple[int, int, int, str]
 _FINDING_TYPES: Final = tuple[str, int, int, int, int]
-_MAX_UNRECORDED: Final = 100_000
-_MAX_FINDINGS: Final = 10_000
+MAX_UNRECORDED: Final = 100_000
+MAX_FINDINGS: Final = 10_000
 _SPANS: Final = "SELECT start_ns, end_ns FROM file"
 _RUN_TYPES: Final = tuple[int, int]
 
@@ -135,7 +135,7 @@ class IndexChanges:
             )
             self._database.run(
                 "DELETE FROM unrecorded WHERE id <= (SELECT max(id) FROM unrecorded) - ?",
-                (_MAX_UNRECORDED,),
+                (MAX_UNRECORDED,),
             )
 
     def note_finding(
@@ -156,7 +156,7 @@ class IndexChanges:
             )
             self._database.run(
                 "DELETE FROM finding WHERE id <= (SELECT max(id) FROM finding) - ?",
-                (_MAX_FINDINGS,),
+                (MAX_FINDINGS,),
             )
 
     def begin_run(self, now_ns: int) -> int:

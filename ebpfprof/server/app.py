@@ -89,7 +89,7 @@ def application(
     explanations = Explanations(manager, processes)
     pprof = PprofEndpoints(manager, recorders, reads, processes, lock_labels=lock_labels)
     metrics = Metrics(manager, watches, recorders, processes)
-    references = ServedReferences(manager, allow_unknown_go=recorders.settings.allow_unknown_go)
+    references = ServedReferences(manager, processes.options)
     api = PageApi(manager, follower, watches, recorders, reads, explanations, series, references)
     routes = [
         Route("/", _page),

@@ -7,6 +7,7 @@ process at a time. Types, names and sizes are sent, never what objects contain.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from starlette.responses import Response
 
 from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone, UnsupportedTarget
+from ebpfprof.goruntime.open_processes import OpenOptions
 from ebpfprof.server.pprof_answers import NOSNIFF, error, process_of
 from ebpfprof.server.served_child import ServedChild, command_of
 from ebpfprof.system.channel import ChannelError, result_of
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _OTHER: Final = "The ebpfprof that read the heap"
 _MOST_S: Final = 180.0
+_USUAL: Final = OpenOptions()
 HEADERS: Final = {**NOSNIFF, "Cache-Control": "no-store"}
 
 
@@ -33,9 +36,9 @@ class ServedReferences:
     Requests for what is being read share that reading.
     """
 
-    def __init__(self, manager: Manager, *, allow_unknown_go: bool = False) -> None:
-        """For unknown versions of Go see the option of `serve`."""
-        self._manager, self._allow_unknown_go = manager, allow_unknown_go
+    def __init__(self, manager: Manager, opening: OpenOptions = _USUAL) -> None:
+        """`opening` says how processes are read."""
+        self._manager, self._opening = manager, opening
         self._turn = asyncio.Lock()
         self._running: dict[tuple[RecordedProcess, bool], asyncio.Task[bytes]] = {}
 
@@ -61,7 +64,7 @@ class ServedReferences:
         return await asyncio.shield(self._running[key])
 
     async def _read(self, pid: int, is_page: bool) -> bytes:
-        request = {"pid": pid, "allow_unknown_go": self._allow_unknown_go, "is_page": is_page}
+        request = {"pid": pid, "opening": asdict(self._opening), "is_page": is_page}
         async with self._turn:
             answer = asyncio.ensure_future(self._answer(request))
             stopping = asyncio.ensure_future(self._manager.stopping.wait())

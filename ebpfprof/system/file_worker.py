@@ -62,16 +62,20 @@ class FileWorker(Closing):
     """Sends requests to children. Several threads may use it; a context manager."""
 
     def __init__(
-        self, make: Callable[..., FileTask], *arguments: object, patience_s: float = PATIENCE_S
+        self,
+        make: Callable[..., FileTask],
+        *arguments: object,
+        patience_s: float = PATIENCE_S,
+        most_left: int = _MAX_LEFT_BEHIND,
     ) -> None:
         """Start the starter, whose children call `make(*arguments)`.
 
         `make` is a class or function of a module, and the arguments are JSON. A child is left
         behind once it has been blocked for `patience_s` without an answer. While it waits for a
-        processor it is not blocked.
+        processor it is not blocked. With `most_left` children left behind no request has an answer.
         """
         self._lock = threading.Lock()
-        self._patience_s = patience_s
+        self._patience_s, self._most_left = patience_s, most_left
         self._child: _Child | None = None
         self._left: list[tuple[_Child, Any]] = []
         self._starter, theirs = MessageChannel.pair(NAME)
@@ -132,7 +136,7 @@ class FileWorker(Closing):
 
     def _started(self) -> _Child | None:
         """A new child; None if too many are stuck already, or the starter has ended."""
-        if len(self._left) >= _MAX_LEFT_BEHIND:
+        if len(self._left) >= self._most_left:
             return None
         ours, theirs = MessageChannel.pair(NAME)
         try:

@@ -13,6 +13,10 @@ NO_P: Final = -1
 """The id of no P."""
 
 
+ANNOTATIONS: Final = frozenset({"TASK_BEGIN", "TASK_END", "REGION_BEGIN", "REGION_END", "LOG"})
+"""What programs report by runtime/trace: names of EventKind, and of StepKind."""
+
+
 class EventKind(Enum):
     """What happened to the goroutine `goid`; the thread runs the goroutine `by`."""
 
@@ -44,18 +48,7 @@ class EventKind(Enum):
     @property
     def is_annotation(self) -> bool:
         """Whether the program itself reports it, by runtime/trace."""
-        return self in _ANNOTATIONS
-
-
-_ANNOTATIONS: Final = frozenset(
-    {
-        EventKind.TASK_BEGIN,
-        EventKind.TASK_END,
-        EventKind.REGION_BEGIN,
-        EventKind.REGION_END,
-        EventKind.LOG,
-    }
-)
+        return self.name in ANNOTATIONS
 
 
 class Annotation(NamedTuple):

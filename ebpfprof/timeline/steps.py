@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from ebpfprof.timeline.events import NO_ANNOTATION, Annotation
+from ebpfprof.timeline.events import ANNOTATIONS, NO_ANNOTATION, Annotation
 
 NO_THREAD: Final = 0
 """Instead of a thread's id, where none is known."""
@@ -50,18 +50,7 @@ class StepKind(Enum):
     @property
     def is_annotation(self) -> bool:
         """Whether the program itself reports it: nothing changes in the scheduler."""
-        return self in _ANNOTATIONS
-
-
-_ANNOTATIONS: Final = frozenset(
-    {
-        StepKind.TASK_BEGIN,
-        StepKind.TASK_END,
-        StepKind.REGION_BEGIN,
-        StepKind.REGION_END,
-        StepKind.LOG,
-    }
-)
+        return self.name in ANNOTATIONS
 
 
 class TraceStep(NamedTuple):

@@ -23,7 +23,8 @@ START: Final = 0
 """The state of a walk along a chain, before its first link."""
 # A queue for a lock is a chain as long as the queue. All are followed until there was that much to
 # do, and then the short ones.
-_LONG_CHAIN, _SHORT_CHAIN = 4096, 64
+LONG_CHAIN: Final = 4096
+_SHORT_CHAIN: Final = 64
 _MUCH: Final = 20_000_000
 _END, _BEGIN, _CHOOSE = 0, 1, 2
 
@@ -141,7 +142,7 @@ class _Forest:
 
     def _may_follow(self, waker: int, goid: int) -> bool:
         """Whether that makes no circle, which times that are not exact could, and no long chain."""
-        most = _LONG_CHAIN if self._work < _MUCH else _SHORT_CHAIN
+        most = LONG_CHAIN if self._work < _MUCH else _SHORT_CHAIN
         wakers, length = self._wakers, 0
         while waker != goid and length < most:
             if waker not in wakers:

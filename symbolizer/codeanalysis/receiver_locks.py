@@ -104,14 +104,14 @@ class _State:
 class ReceiverLocks:
     """Finds the locks of receivers. Decodes each method once."""
 
-    def __init__(self, binary: GoBinary) -> None:
-        """Raises GoTableError if the table of names is corrupt."""
+    def __init__(self, binary: GoBinary, max_bytes: int = _MAX_BYTES) -> None:
+        """`max_bytes` of code are decoded. Raises GoTableError if the table of names is corrupt."""
         self._binary = binary
         names = {name for called in _CALLED.values() for name in called}
-        found = binary.functions_by_name(names)
-        self._names = {function.entry: name for name in names for function in found[name]}
+        functions = binary.functions_by_name(names)
+        self._names = {function.entry: name for name in names for function in functions[name]}
         self._known: dict[int, dict[str, set[int | None]]] = {}
-        self._left = _MAX_BYTES
+        self._left = max_bytes
 
     def offsets(self, function: str, pc: int, kind: str) -> frozenset[int]:
         """The offsets in its receiver of the locks of a kind that a method locks or unlocks.
@@ -120,12 +120,12 @@ class ReceiverLocks:
         is inlined there, or has a lock of that kind that may not be its receiver's. Raises
         GoTableError.
         """
-        found = self._binary.function_at(pc)
-        if found is None or found.name != function or not _METHOD.search(function):
+        method = self._binary.function_at(pc)
+        if method is None or method.name != function or not _METHOD.search(function):
             return frozenset()
-        if found.entry not in self._known:
-            self._known[found.entry] = self._read(found)
-        offsets = self._known[found.entry].get(kind, set())
+        if method.entry not in self._known:
+            self._known[method.entry] = self._read(method)
+        offsets = self._known[method.entry].get(kind, set())
         return frozenset(offset for offset in offsets if offset is not None and None not in offsets)
 
     def _read(self, function: Function) -> dict[str, set[int | None]]:
@@ -144,7 +144,7 @@ class ReceiverLocks:
             for instruction in detailed_decoder().disasm(text, function.entry)
         }
         states = _followed(code, function.entry)
-        found: dict[str, set[int | None]] = {}
+        offsets: dict[str, set[int | None]] = {}
         for address, state in states.items():
             pair = code[address]
             name = self._names.get(_target(pair), "")
@@ -152,8 +152,8 @@ class ReceiverLocks:
                 if name in called:
                     at = state.registers.get(_RAX)
                     offset = None if at is None else at - called[name]
-                    found.setdefault(kind, set()).add(offset)
-        return found
+                    offsets.setdefault(kind, set()).add(offset)
+        return offsets
 
     def _calls_any(self, text: bytes, entry: int) -> bool:
         for match in _CALL.finditer(text):

@@ -1,6 +1,6 @@
 """Where a thread keeps its runtime.g, found in the code that loads it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import capstone
@@ -21,20 +21,22 @@ _Words = Callable[[int], int]
 """Reads a word by its address as linked."""
 
 
-def g_offset(binary: GoBinary, loaded: _Words | None = None) -> int:
+def g_offset(
+    binary: GoBinary, loaded: _Words | None = None, *, readers: Sequence[str] = _READERS
+) -> int:
     """Return the offset of the word that points to the running g, in bytes from the FS base.
 
-    -8 in programs that Go's own linker linked; chosen by the system's linker in others, and by the
-    loader for a library, which has it in its GOT (runtime/asm_amd64.s, get_tls; ELF's initial-exec
-    model). `loaded` reads a word of the process, for a library. Raises GoTableError if the code
-    differs from all known, and what `loaded` raises.
+    The functions `readers` load it. It is -8 in programs that Go's own linker linked; chosen by the
+    system's linker in others, and by the loader for a library, which has it in its GOT
+    (runtime/asm_amd64.s, get_tls; ELF's initial-exec model). `loaded` reads a word of the process,
+    for a library. Raises GoTableError if the code differs from all known, and what `loaded` raises.
     """
 
     def in_file(address: int) -> int:
         return int.from_bytes(binary.elf.read(address, _WORD_BYTES), "little")
 
     for words in (in_file, loaded) if loaded else (in_file,):
-        for name in _READERS:
+        for name in readers:
             for function in binary.functions_named(name):
                 found = _fs_offset(binary.elf, function, words)
                 if found is not None and -(1 << 31) <= found < 0:

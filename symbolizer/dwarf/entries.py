@@ -39,7 +39,7 @@ _ATTRIBUTES: Final = frozenset(
 )
 """The attributes that are read of an entry."""
 
-_MAX_WORK = 10_000_000
+MAX_WORK = 10_000_000
 """Attributes read, and blocks of 4 KiB searched: about 15 s. A lookup rarely needs a thousand."""
 
 _SEARCHED_BYTES = 1 << 12
@@ -131,20 +131,20 @@ class Dwarf:
         unit = units.at(offset)
         if unit is None:
             raise DwarfError(f"no entry can be at {offset:#x}")
-        code, at = uleb(info, offset)
+        code, position = uleb(info, offset)
         units.work.spend(1)
         if code == 0:
-            return Die(offset, at, 0, False, {})
+            return Die(offset, position, 0, False, {})
         abbrev = units.table(unit).get(code)
         units.work.spend(len(abbrev.steps))
         try:
-            values, at = read_values(info, at, unit, abbrev)
+            values, position = read_values(info, position, unit, abbrev)
         except IndexError as error:
             raise DwarfError(f"the entry at {offset:#x} is cut off") from error
-        if at > unit.end:
+        if position > unit.end:
             raise DwarfError(f"the entry at {offset:#x} runs past the end of its unit")
         said = {attribute: value for attribute, (_, value) in values.items()}
-        return Die(offset, at, abbrev.tag, abbrev.has_children, said)
+        return Die(offset, position, abbrev.tag, abbrev.has_children, said)
 
     def children(self, parent: Die, inside: Collection[int] = ()) -> Iterator[Die]:
         """Yield the children of an entry, and the children of those with a tag of `inside`.
@@ -152,10 +152,10 @@ class Dwarf:
         Raises DwarfError.
         """
         shown = [True] if parent.has_children else []
-        at = parent.end
+        position = parent.end
         while shown:
-            child = self.die(at)
-            at = child.end
+            child = self.die(position)
+            position = child.end
             if child.tag == 0:
                 shown.pop()
                 continue
@@ -166,15 +166,15 @@ class Dwarf:
                 if len(shown) > _MAX_DEPTH:
                     raise DwarfError("entries are nested deeper than in any real program")
 
-    def _begins(self, unit: Unit, at: int, tags: Collection[int]) -> bool:
+    def _begins(self, unit: Unit, position: int, tags: Collection[int]) -> bool:
         """Whether an entry begins here: with its abbreviation's number, one byte, and its name."""
         units, info = self._load()
-        code = info[at]
+        code = info[position]
         abbrev = units.table(unit).find(code) if 0 < code < _CODE_END else None
         if abbrev is None or abbrev.tag not in tags or not abbrev.steps:
             return False
         # Then a longer name ends with this one: no entry ends with a printable byte.
-        if code >= _PRINTABLE and info[at - 1] >= _PRINTABLE:
+        if code >= _PRINTABLE and info[position - 1] >= _PRINTABLE:
             return False
         first = abbrev.steps[0]
         return (first.op, first.attribute, first.form) == (READ, AT_NAME, FORM_STRING)
@@ -183,7 +183,7 @@ class Dwarf:
         """Return the units and all of .debug_info. If that fails once, it is not tried again."""
         if self._info is None:
             self._info = b""
-            work = Work(self._elf, _MAX_WORK)
+            work = Work(self._elf, MAX_WORK)
             self._units = Units(self._elf, lambda _tag: _ATTRIBUTES, work)
             self._info = self._units.whole("debug_info")
         if self._units is None:

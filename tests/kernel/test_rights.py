@@ -1,4 +1,7 @@
-"""The least rights: they are enough, a missing one is named, and all others are dropped."""
+"""The least rights: they are enough, a missing one is named, and all others are dropped.
+
+Profiles that read memory only need no right to use BPF.
+"""
 
 from __future__ import annotations
 
@@ -396,3 +399,39 @@ def test_run_starts_the_program_with_the_original_rights(tmp_path: Path) -> None
         assert rights_of(process.pid) == kept
         process.communicate()
     assert process.returncode == 0
+
+
+def test_reading_memory_is_enough_for_profiles_without_bpf(
+    checkout: Path, owners: Target, folder: Path
+) -> None:
+    output = run(
+        *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.5"),
+        *("--profile", "wall,goroutine"),
+        rights=("sys_ptrace", "dac_read_search"),
+    )
+    assert output.code == ExitCode.OK, output.stderr
+    profiles = {
+        path.name.split(".")[1]: pprof.decode(path.read_bytes()) for path in folder.iterdir()
+    }
+    assert profiles.keys() == {"wall", "goroutine"}
+    assert all(profile.samples for profile in profiles.values())
+    # Together with a kind that takes BPF, what that lacks is named.
+    output = run(
+        *(checkout, folder, "attach", "--pid", str(owners.pid), "--profile", "wall,block"),
+        rights=("sys_ptrace", "dac_read_search"),
+    )
+    assert output.code == ExitCode.PERMISSION_DENIED
+    assert "missing" in output.stderr
+
+
+def test_no_right_is_enough_for_profiles_without_bpf_of_the_users_own(
+    checkout: Path, owners: Target, folder: Path
+) -> None:
+    os.chown(folder, OWNER, OWNER)
+    output = run(
+        *(checkout, folder, "attach", "--pid", str(owners.pid), "--duration", "0.3"),
+        *("--profile", "wall"),
+        uid=OWNER,
+        rights=(),
+    )
+    assert output.code == ExitCode.OK, output.stderr

@@ -49,14 +49,17 @@ def compiled(wanted: Sequence[ProgramSource]) -> dict[str, bytes]:
         return dict(zip(names, pool.map(_file, wanted, chunksize=1), strict=True))
 
 
-def write(folder: Path, files: dict[str, bytes]) -> None:
-    """Make the folder of these files, in place of one that is there."""
+def write(folder: Path, files: dict[str, bytes], compiler: str = "") -> None:
+    """Make the folder of these files, in place of one that is there.
+
+    `compiler` is what compiled them, by default the one of this machine.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, data in files.items():
         (folder / name).write_bytes(data)
     (folder / CHECKSUMS).write_text(packaged_programs.checksums_of(files))
-    (folder / COMPILER).write_text(_compiler() + "\n")
+    (folder / COMPILER).write_text((compiler or _compiler()) + "\n")
 
 
 def _file(source: ProgramSource) -> bytes:

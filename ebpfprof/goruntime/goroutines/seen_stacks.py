@@ -47,7 +47,9 @@ class SeenStack:
 class SeenStacks:
     """The stacks that one target's goroutines were seen with."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_stacks: int = _MAX_STACKS) -> None:
+        """All are forgotten when there are `max_stacks`."""
+        self._max_stacks = max_stacks
         self.stacks: list[SeenStack] = []
         """By the numbers that find() returns."""
         self._shapes: dict[int, int] = {}
@@ -83,7 +85,7 @@ class SeenStacks:
         at = _frame_words(words[row].data, sp, bp, 2 * len(stack.pcs))
         if len(at) > _MAX_WORDS:
             return
-        if len(self.stacks) >= _MAX_STACKS:
+        if len(self.stacks) >= self._max_stacks:
             for table in (self.stacks, self._shapes, self._numbers):
                 table.clear()
         rows = np.array([row])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
+    from symbolizer import GoBinary
 
 
 class TimesRun:
@@ -23,13 +25,15 @@ class TimesRun:
     up to Go 1.25 also returns from system calls, without a time.
     """
 
-    def __init__(self, go: GoTarget) -> None:
-        """Find the counters."""
+    def __init__(
+        self, go: GoTarget, find: Callable[[GoBinary], int | None] = scheduling_latencies
+    ) -> None:
+        """`find` returns the address of the counters as linked."""
         self._memory = go.target.memory
         self._bytes = go.binary.layout.size("timeHistogram")
         self._address: int | None = None
         with suppress(SymbolizerError):
-            address = scheduling_latencies(go.binary)
+            address = find(go.binary)
             self._address = None if address is None else address + go.load_bias
 
     @property

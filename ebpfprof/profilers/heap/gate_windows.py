@@ -81,11 +81,13 @@ class GateWindows:
         lease: Lease,
         allocated: Callable[[], ClassBytes],
         note_window: Callable[[float], None],
+        clock_ns: Callable[[], int] = kernel_now_ns,
     ) -> None:
         """The `lease` says how much of the target's CPU time probes may take.
 
         `index` is its number in `program`. `allocated` returns what the program has allocated until
-        now. `note_window` is called with the weight of each window when it has ended.
+        now. `note_window` is called with the weight of each window when it has ended. `clock_ns`
+        gives CLOCK_MONOTONIC.
         """
         self.failure: Exception | None = None
         """The error that ended the recording early; None without one."""
@@ -93,7 +95,7 @@ class GateWindows:
         self._ended: list[_Piece] = []  # not in the sums yet
         self._paused_ns = 0  # in pauses that no window stands for
         self._program, self._index, self._go = program, index, go
-        self._lease = lease
+        self._lease, self._clock_ns = lease, clock_ns
         self._allocated, self._note_window = allocated, note_window
         self._lock = threading.Lock()  # of the sums
         self._before: Counter[AllocatingStack] = Counter()  # what the kernel had counted
@@ -140,7 +142,7 @@ class GateWindows:
 
     def stop(self) -> None:
         """End the recording, if it is not over, and detach the probes."""
-        self.end(kernel_now_ns())
+        self.end(self._clock_ns())
         if self._thread:
             self._thread.join()
             self._thread = None
@@ -159,7 +161,7 @@ class GateWindows:
         """
         with self._lock:
             ended, self._ended = self._ended, []
-            until_ns = self._stopped_ns if self._ending.has_come else kernel_now_ns()
+            until_ns = self._stopped_ns if self._ending.has_come else self._clock_ns()
             now = self._piece(until_ns) if self._open else None
             paused_ns = self._paused_ns + self._pause_ns(until_ns)
             if not self._ending.has_come:
@@ -188,11 +190,11 @@ class GateWindows:
         What comes stands for the time since `stands_since_ns`, too; None: for itself.
         """
         before = self._program.tables.counts(self._index)  # nothing changes it until record()
-        spent_ns, attached_ns = spending.budget.spent_ns, kernel_now_ns()
+        spent_ns, attached_ns = spending.budget.spent_ns, self._clock_ns()
         self._program.attach(self._index)
         with self._lock:
             self._before = before
-            begin_ns = kernel_now_ns()
+            begin_ns = self._clock_ns()
             self._program.record(self._index, is_on=True)
             self._open = _Open(begin_ns, attached_ns, spent_ns, stands_since_ns or begin_ns)
         return begin_ns
@@ -262,7 +264,7 @@ class GateWindows:
         window = self._open
         assert window
         self._program.record(self._index, is_on=False)
-        end_ns = kernel_now_ns()
+        end_ns = self._clock_ns()
         # Before probes are detached: the program allocates meanwhile.
         paused_at = self._now_allocated() if self._paused_at is None else self._paused_at
         self._program.detach_target(self._index, for_a_while=True)

@@ -37,14 +37,16 @@ class LockTable:
         totals: Sequence[StackTotal],
         holds: Mapping[int, Hold],
         waiting: Sequence[StackTotal] = (),
+        names: LockNames | None = None,
     ) -> None:
         """Group the sums by lock. `holds` has a key for each semaphore.
 
-        `waiting` are open waits: some may be for locks without a release.
+        `waiting` are open waits: some may be for locks without a release. `names` are by default
+        those of the program.
         """
         self._go = go
         self._translator = translator
-        self._names = LockNames(go.binary)
+        self._names = names or LockNames(go.binary)
         self._heap = HeapLocks(go)
         with suppress(Exception):  # with corrupt tables, locks have only addresses
             all_totals = (*totals, *waiting)
@@ -55,15 +57,15 @@ class LockTable:
         self._uses: dict[int, _Uses] = defaultdict(_Uses)
         self._locks: dict[int, tuple[str, str | None]] = {}
         for total in waiting:
-            found = lock_use(translator, total.return_pcs)
-            if found:  # else it is the semaphore of a WaitGroup
-                self._use(total.sema, found).waiting.append(total)
+            use = lock_use(translator, total.return_pcs)
+            if use:  # else it is the semaphore of a WaitGroup
+                self._use(total.sema, use).waiting.append(total)
         self._others = [total for total in totals if total.sema == OTHER_LOCKS]
         known = [total for total in totals if total.sema > OTHER_LOCKS]
         seen = [(total, lock_use(translator, total.return_pcs)) for total in known]
         # First those stacks that tell the address of the lock.
-        for total, found in sorted(seen, key=lambda pair: pair[1] is None):
-            self._use(total.sema, found).totals.append(total)
+        for total, use in sorted(seen, key=lambda pair: pair[1] is None):
+            self._use(total.sema, use).totals.append(total)
         for sema, hold in holds.items():
             if sema in self._of_sema:
                 uses = self._uses[self._of_sema[sema]]
@@ -71,17 +73,17 @@ class LockTable:
 
     def locks(self) -> list[Lock]:
         """All locks, longest waits first; the indistinguishable ones as one."""
-        found = []
+        locks = []
         if self._others:
             waits, releases = (
                 self._samples(total for total in self._others if total.kind == kind)
                 for kind in ("block", "mutex")
             )
             others = str(lock_labels.OTHER_LOCKS[0].value)
-            found.append(Lock(0, "", others, waits, releases, holds=0, held_ns=0))
+            locks.append(Lock(0, "", others, waits, releases, holds=0, held_ns=0))
         for address, uses in self._uses.items():
             lock_type, name = self._described(address)
-            found.append(
+            locks.append(
                 Lock(
                     address=address,
                     type=lock_type,
@@ -94,7 +96,7 @@ class LockTable:
                     still_waiting=self._samples(uses.waiting),
                 )
             )
-        return sorted(found, key=lambda lock: (-lock.delay_ns - lock.waiting_ns, lock.address))
+        return sorted(locks, key=lambda lock: (-lock.delay_ns - lock.waiting_ns, lock.address))
 
     def labels(self, sema: int) -> tuple[Label, ...]:
         """The labels for a sample of this semaphore: its lock's name, if known, and address."""
@@ -110,13 +112,13 @@ class LockTable:
         samples = wait_samples(self._translator, [(total, ()) for total in totals]).samples
         return tuple(samples)
 
-    def _use(self, sema: int, found: LockUse | None) -> _Uses:
-        address = sema - (found.sema_offset if found else 0)
+    def _use(self, sema: int, use: LockUse | None) -> _Uses:
+        address = sema - (use.sema_offset if use else 0)
         uses = self._uses[self._of_sema.setdefault(sema, address)]
-        if found:
-            uses.types.add(found.type)
-            if found.caller:
-                uses.callers.add(found.caller)
+        if use:
+            uses.types.add(use.type)
+            if use.caller:
+                uses.callers.add(use.caller)
         return uses
 
     def _described(self, address: int) -> tuple[str, str | None]:

@@ -13,9 +13,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ebpfprof.commands import verb
+from ebpfprof.commands import config_file
 from ebpfprof.commands.cli import cli
-from ebpfprof.commands.config_file import config_files
 from ebpfprof.commands.parameter_types import duration
 from ebpfprof.commands.recording_options import RecordingCommand
 from ebpfprof.commands.target_options import target_options
@@ -35,7 +34,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(pwd, "getpwuid", {USER: entry}.__getitem__)
     monkeypatch.setenv("SUDO_UID", str(USER))
     monkeypatch.setenv("SUDO_GID", str(USER))
-    monkeypatch.setattr(verb, "config_files", lambda: config_files(tmp_path))
+    monkeypatch.setattr(config_file, "ROOT", tmp_path)
     for name in [name for name in os.environ if name.startswith("EBPFPROF_")]:
         monkeypatch.delenv(name)
     (tmp_path / "home").mkdir()

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
-from ebpfprof.commands import list as list_verb
-from ebpfprof.commands.cli import cli
-from ebpfprof.commands.list import Load, render
-from ebpfprof.discovery.processes import GoProcess, ProcessTable, Survey
+from ebpfprof.commands.list import (
+    Load,
+    chosen,
+    notes,
+    nothing,
+    notices,
+    render,
+    to_json,
+)
+from ebpfprof.discovery.processes import GoProcess, Survey
 from ebpfprof.profile.kind import Loader
-from ebpfprof.profilers import registry
-from ebpfprof.recording import drop_privileges
-from ebpfprof.system import pid_namespace
+from ebpfprof.profilers.registry import registered
 from tests.unit.made_up_kinds import ALLOCS
 
-Listing = Callable[..., Result]
 ID = "4f1c0e6a" * 8
 
 API = GoProcess(
@@ -60,27 +63,14 @@ LOAD = Load(1.234, 12 << 20, 34)
 LOADS = {API.pid: LOAD}
 
 
-@pytest.fixture
-def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
-    """Run the verb where there are these processes."""
-
-    def run(*arguments: str, there: tuple[GoProcess, ...] = (), unseen: int = 0) -> Result:
-        monkeypatch.setattr(ProcessTable, "survey", lambda _: Survey(there, unseen))
-        monkeypatch.setattr(pid_namespace, "sees_whole_machine", lambda: True)
-        # This process has other tests to run (tests/conftest.py).
-        monkeypatch.setattr(drop_privileges, "give_up_recording_rights", lambda: None)
-        monkeypatch.setattr(list_verb, "loads_of", lambda _: {API.pid: LOAD})
-        # As it is called: click keeps the first way in which a command asks for help.
-        result = CliRunner().invoke(cli, ["list", *arguments])
-        assert result.exit_code == 0, result.output
-        return result
-
-    return run
+def lines_of(*there: GoProcess, names: Sequence[str] = (), show_all: bool = False) -> list[str]:
+    """What the verb prints where there are these processes."""
+    shown = chosen(Survey(there, 0), names, show_all=show_all)
+    return [*render(shown, None, color=False, load=LOADS).splitlines(), *notes(shown)]
 
 
-def test_each_process_has_a_line_and_each_refusal_its_reason(listing: Listing) -> None:
-    result = listing(there=(OLD, replace(OLD, pid=10), API))
-    assert result.stdout.splitlines() == [
+def test_each_process_has_a_line_and_each_refusal_its_reason() -> None:
+    assert lines_of(OLD, replace(OLD, pid=10), API) == [
         "  PID  Name   CPU  Memory  Goroutines  User  Go      Build    Container     Profiles  "
         "Command",
         "    8  api      -       -           -  www   1.16.1  pie cgo                none      "
@@ -92,75 +82,70 @@ def test_each_process_has_a_line_and_each_refusal_its_reason(listing: Listing) -
         "",
         "8, 10: the program was built with go1.16.1.",
     ]
-    assert result.stderr == ""
 
 
-def test_programs_that_are_not_go_need_the_option_all(listing: Listing) -> None:
-    assert "nginx" not in listing(there=(API, NATIVE)).stdout
-    result = listing("--all", there=(API, NATIVE))
-    (line,) = (line for line in result.stdout.splitlines() if "nginx" in line)
+def test_programs_that_are_not_go_need_the_option_all() -> None:
+    assert "nginx" not in "".join(lines_of(API, NATIVE))
+    lines = lines_of(API, NATIVE, show_all=True)
+    (line,) = (line for line in lines if "nginx" in line)
     assert line.split() == ["9", "nginx", "-", "-", "-", "www", "-", "cpu", "[nginx]"]
-    assert "CPU profile" in result.stdout
-    assert "9: " not in result.stdout
+    assert "CPU profile" in lines[-1]
+    assert not any("9: " in line for line in lines)
 
 
-@pytest.mark.usefixtures("made_up")
-def test_other_programs_have_every_kind_that_needs_no_go(
-    listing: Listing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(
-        registry._kinds, "mallocs", replace(ALLOCS, loader=Loader("tests.nowhere", needs_go=False))
-    )
-    shown = listing("--all", there=(NATIVE,)).stdout
-    assert " cpu,mallocs  [nginx]\n" in shown
-    assert "Other programs can only have the CPU and allocation profiles: " in shown
+def test_other_programs_have_every_kind_that_needs_no_go() -> None:
+    with registered(replace(ALLOCS, loader=Loader("tests.nowhere", needs_go=False))):
+        _, line, _, note = lines_of(NATIVE, show_all=True)
+    assert line.endswith(" cpu,mallocs  [nginx]")
+    assert note.startswith("Other programs can only have the CPU and allocation profiles: ")
 
 
-def test_without_containers_the_table_has_no_container_column(listing: Listing) -> None:
-    assert "Container" not in listing(there=(OLD,)).stdout
+def test_without_containers_the_table_has_no_container_column() -> None:
+    assert "Container" not in lines_of(OLD)[0]
 
 
-def test_names_filter_the_list(listing: Listing) -> None:
+def test_names_filter_the_list() -> None:
     web = replace(API, pid=5, name="web")
-    lines = listing("-n", "w*", "--name", "nothing", there=(API, web)).stdout.splitlines()
+    lines = lines_of(API, web, names=["w*", "nothing"])
     assert [line.split()[0] for line in lines] == ["PID", "5"]
 
 
+def test_ebpfprof_is_not_in_its_list() -> None:
+    survey = Survey((replace(API, pid=os.getpid()), API), 0)
+    assert chosen(survey, [], show_all=True) == [API]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("names", "show_all", "expected"),
     [
-        ((), "There is no Go process here."),
-        (("--all",), "There is no process here."),
-        (("-n", "a\x1b[2J", "-n", "b"), "There is no Go process called a\\x1b[2J or b here."),
+        ((), False, "There is no Go process here."),
+        ((), True, "There is no process here."),
+        (("a\x1b[2J", "b"), False, "There is no Go process called a\\x1b[2J or b here."),
     ],
 )
-def test_an_empty_list_has_a_message_and_no_error(
-    arguments: tuple[str, ...], expected: str, listing: Listing
+def test_an_empty_list_has_a_message(names: tuple[str, ...], show_all: bool, expected: str) -> None:
+    assert nothing(names, show_all) == expected
+
+
+def test_processes_that_the_list_can_not_have_are_reported(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert listing(*arguments, there=()).stdout == f"{expected}\n"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    unseen, inside = notices(Survey((API,), 3), ["CAP_SYS_PTRACE"], sees_all=False)
+    assert unseen.startswith("3 processes could not be read: they belong to other users. Type:")
+    assert "\n    sudo " in unseen
+    assert inside.startswith("Only the processes of this container are visible.")
+    assert list(notices(Survey((API,), 0), [], sees_all=True)) == []
 
 
-def test_unseen_processes_are_reported_on_stderr(
-    listing: Listing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "ebpfprof.privileges.checks.missing_capabilities", lambda: ["CAP_SYS_PTRACE"]
-    )
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    result = listing(there=(API,), unseen=3)
-    assert "3 processes could not be read: they belong to other users. Type:" in result.stderr
-    assert "\n    sudo " in result.stderr
-    assert "sudo" in result.stderr
-    assert "sudo" not in result.stdout
-
-
-def test_json_has_all_fields_unchanged(listing: Listing) -> None:
+def test_json_has_all_fields_unchanged() -> None:
     hostile = replace(API, command='/srv/"x" \x1b[31m日本', name="\x07")
-    result = listing("--json", "--all", there=(OLD, hostile, NATIVE), unseen=2)
-    assert result.stdout.isascii()
-    assert "\x1b" not in result.stdout
-    read = json.loads(result.stdout)
-    assert read["unseen"] == 2
+    survey = Survey((OLD, hostile, NATIVE), 2)
+    text = to_json(survey, survey.processes, LOADS)
+    assert text.isascii()
+    assert "\x1b" not in text
+    read = json.loads(text)
+    assert (read["unseen"], read["unanswered"]) == (2, [])
     assert [row["pid"] for row in read["processes"]] == [OLD.pid, API.pid, NATIVE.pid]
     old, api, native = read["processes"]
     assert api == {
@@ -189,8 +174,9 @@ def test_json_has_all_fields_unchanged(listing: Listing) -> None:
     assert (native["is_go"], native["go_version"]) == (False, None)
 
 
-def test_an_empty_list_is_valid_json(listing: Listing) -> None:
-    assert json.loads(listing("--json").stdout) == {"processes": [], "unseen": 0, "unanswered": []}
+def test_an_empty_list_is_valid_json() -> None:
+    empty = {"processes": [], "unseen": 0, "unanswered": []}
+    assert json.loads(to_json(Survey((), 0), [], {})) == empty
 
 
 HOSTILE = "\x1b[2J[bold red]x[/] \r\n\u202eevil\udcff日本語" * 20

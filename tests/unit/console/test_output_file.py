@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from ebpfprof.console.output_file import OutputFile
-from ebpfprof.console.output_folder import OutputFolder
 from ebpfprof.errors import OutputError
 from tests.unit.console.saved_output import DATA, rescued
 
@@ -83,15 +82,15 @@ def test_a_file_that_appears_late_stays_and_the_profile_is_rescued(
 ) -> None:
     path = folder / "x.html"
     file = OutputFile.prepare(path, suffix=".html")
-    # As late as can be: after the last check of what is there.
-    sampled = OutputFolder.publish
+    sync = os.fsync
 
-    def publish(*args: Any, **how: Any) -> None:  # noqa: ANN401
+    def sync_late(fd: int) -> None:
+        """As late as can be: after the last check of what is there."""
         if not path.exists():
             path.write_text("another's")
-        sampled(*args, **how)
+        sync(fd)
 
-    monkeypatch.setattr(OutputFolder, "publish", publish)
+    monkeypatch.setattr(os, "fsync", sync_late)
     with pytest.raises(OutputError, match="File exists") as error:
         file.commit(DATA)
     saved = rescued(error)

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.discovery import executables
 from ebpfprof.discovery.executables import NOT_GO, Executable, Executables
-from symbolizer import ElfFile
 from tests.builds import BUILDS
 from tests.kernel.programs import changed, section, with_version, without_build_info
 from tests.toolchains import toolchain
@@ -134,19 +132,16 @@ def test_other_programs_are_not_go(tmp_path: Path) -> None:
     assert taken_for(Path("/dev/null")) == foreign
 
 
-def test_a_program_with_other_sections_is_not_searched(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ElfFile, "scan", lambda *_: pytest.fail("it was searched"))
-    assert not taken_for(Path("/bin/sh")).is_go
+def test_a_program_with_other_sections_is_not_searched() -> None:
+    """Or it would be too large."""
+    table = Executables(max_searched_bytes=0)
+    table.begin_survey()
+    assert table.of(os.getpid()) == Executable(False, why_not=NOT_GO)
 
 
-def test_a_survey_searches_a_bounded_number_of_bytes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_survey_searches_a_bounded_number_of_bytes(tmp_path: Path) -> None:
     path = written(without_sections(program()), tmp_path)
-    monkeypatch.setattr(executables, "_MAX_SEARCHED_BYTES", 2 * path.stat().st_size)
-    table = Executables()
+    table = Executables(max_searched_bytes=2 * path.stat().st_size)
     fd = os.open(path, os.O_RDONLY)
     for _ in range(2):
         table.begin_survey()
@@ -155,11 +150,10 @@ def test_a_survey_searches_a_bounded_number_of_bytes(
     os.close(fd)
 
 
-def test_a_file_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_inspected_once() -> None:
     table = Executables()
     table.begin_survey()
     first = table.of(os.getpid())
-    monkeypatch.setattr(Executables, "of_file", lambda *_: pytest.fail("a second time"))
     assert table.of(os.getpid()) is first
     with pytest.raises(OSError, match="No such file"):
         table.of(1 << 30)

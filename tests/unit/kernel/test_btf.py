@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import KernelUnsupported
-from ebpfprof.kernel import btf
 from ebpfprof.kernel.btf import BtfTypes, field_offset, read_offsets
 
 INT, PTR, ARRAY, STRUCT, UNION, ENUM, FORWARD, TYPEDEF = range(1, 9)
@@ -186,14 +185,11 @@ def replaced(at: int, word: int) -> bytes:
         replaced(36, 0xFFFF),  # the name of a member
     ],
 )
-def test_corrupt_files_are_an_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: bytes
-) -> None:
+def test_corrupt_files_are_an_error(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "vmlinux"
     path.write_bytes(data)
-    monkeypatch.setattr(btf, "_FILE", path)
     with pytest.raises(KernelUnsupported, match=r"structs can't be read .*Please report this"):
-        field_offset("outer", "missing")
+        field_offset("outer", "missing", path)
 
 
 def test_an_endless_nesting_ends() -> None:
@@ -204,12 +200,9 @@ def test_an_endless_nesting_ends() -> None:
         offset(writer, "outer", "missing")
 
 
-def test_a_missing_file_is_an_error_with_a_way_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(btf, "_FILE", tmp_path / "vmlinux")
+def test_a_missing_file_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(KernelUnsupported, match=r"No such file.*CONFIG_DEBUG_INFO_BTF"):
-        field_offset("task_struct", "mm")
+        field_offset("task_struct", "mm", tmp_path / "vmlinux")
 
 
 def test_the_running_kernel_s_offsets_are_those_of_a_full_parse() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.kernel import kallsyms
-from ebpfprof.kernel.kallsyms import KernelSymbol, KernelSymbols
+from ebpfprof.kernel.kallsyms import KernelSymbol, KernelSymbols, why_hidden
+from ebpfprof.privileges.checks import way_out
 
 CAP_SYSLOG = 34
 
@@ -123,37 +123,33 @@ HIDDEN = b"0000000000000000 T _stext\n0000000000000000 t do_it\t[module]\n"
             set(),
             "(kernel.kptr_restrict is 2). Type:\n    sudo sysctl kernel.kptr_restrict=1",
         ),
-        ("1\n", set(), "(CAP_SYSLOG is missing). WAY OUT"),
-        ("0\n", set(), "(CAP_SYSLOG is missing). WAY OUT"),
-        (None, set(), "(CAP_SYSLOG is missing). WAY OUT"),
+        ("1\n", set(), f"(CAP_SYSLOG is missing). {way_out()}"),
+        ("0\n", set(), f"(CAP_SYSLOG is missing). {way_out()}"),
+        (None, set(), f"(CAP_SYSLOG is missing). {way_out()}"),
         ("?\n", {CAP_SYSLOG}, ". Type:\n    sudo sysctl kernel.kptr_restrict=0"),
     ],
 )
-def test_hidden_addresses_give_no_names_but_a_way_out(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    restrict: str | None,
-    capabilities: set[int],
-    text: str,
+def test_hidden_addresses_have_a_way_out(
+    tmp_path: Path, restrict: str | None, capabilities: set[int], text: str
 ) -> None:
     path = tmp_path / "kptr_restrict"
     if restrict is not None:
         path.write_text(restrict)
-    monkeypatch.setattr(kallsyms, "_KPTR_RESTRICT", path)
-    monkeypatch.setattr(kallsyms, "effective_capabilities", lambda: capabilities)
-    monkeypatch.setattr(kallsyms, "way_out", lambda: "WAY OUT")
-    symbols = KernelSymbols(HIDDEN)
-    assert symbols.hidden
-    assert symbols.at(0) is None
-    assert symbols.at(0xFFFFFFFF81000000) is None
     what = "Functions of the kernel have no names: the kernel hides their addresses"
     separator = "" if text.startswith(".") else " "
-    assert symbols.hidden_text == what + separator + text
+    assert why_hidden(path, capabilities) == what + separator + text
 
 
-def test_a_missing_file_hides_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(kallsyms, "_FILE", tmp_path / "kallsyms")
-    symbols = KernelSymbols.read()
+def test_hidden_addresses_give_no_names() -> None:
+    symbols = KernelSymbols(HIDDEN)
+    assert symbols.hidden
+    assert symbols.hidden_text == why_hidden()
+    assert symbols.at(0) is None
+    assert symbols.at(0xFFFFFFFF81000000) is None
+
+
+def test_a_missing_file_hides_all(tmp_path: Path) -> None:
+    symbols = KernelSymbols.read(tmp_path / "kallsyms")
     assert symbols.hidden
     assert symbols.at(0xFFFFFFFF81000000) is None
     assert symbols.hidden_text == (

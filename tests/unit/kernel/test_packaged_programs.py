@@ -26,9 +26,8 @@ LOAD = bytes.fromhex("1801000001000000 00000000646c7461")
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(packaged_programs, "folder", lambda: tmp_path / "compiled")
     monkeypatch.setattr(program_source, "program_text", lambda name: "the C")
-    monkeypatch.setattr(compile_programs, "_compiler", lambda: "BCC 1")
     files = {packaged_programs.file_name(SOURCE): packaged_programs.encoded(MADE)}
-    compile_programs.write(tmp_path / "compiled", files)
+    compile_programs.write(tmp_path / "compiled", files, "BCC 1")
     return tmp_path / "compiled"
 
 
@@ -67,7 +66,7 @@ def test_a_damaged_file_is_not_loaded(content: bytes | None, folder: Path) -> No
 
 
 def test_a_file_that_holds_no_program_is_reported(folder: Path) -> None:
-    compile_programs.write(folder, {packaged_programs.file_name(SOURCE): b"no program"})
+    compile_programs.write(folder, {packaged_programs.file_name(SOURCE): b"no program"}, "BCC 1")
     with pytest.raises(AttachFailed, match="has no BPF program"):
         packaged_programs.find(SOURCE)
 

@@ -183,7 +183,7 @@ def test_another_crc_is_refused_without_build_ids(without_id: Built, root: Root)
 def test_with_equal_build_ids_no_crc_is_computed(
     built: Built, root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(debugfiles, "_MAX_CRC_BYTES", 0)
+    monkeypatch.setattr(debugfiles, "MAX_CRC_BYTES", 0)
     root.put(built.debug, PLACES[0])
     assert root.find(built.stripped).path == PLACES[0]
 
@@ -198,7 +198,7 @@ def test_a_crc_is_computed_once_for_all_files_that_name_it(
         computed.append(len(chunk))
         return 1
 
-    monkeypatch.setattr("ebpfprof.process.debug_files.zlib.crc32", crc32)
+    monkeypatch.setattr(zlib, "crc32", crc32)
     debug_files = DebugFiles(FileOpener())
     for _ in range(3):
         with ElfFile.open(without_id.stripped) as elf:
@@ -233,7 +233,7 @@ def test_the_right_crc_with_another_build_id_is_refused(
 def test_no_crc_of_an_endless_file_is_computed(
     without_id: Built, root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(debugfiles, "_MAX_CRC_BYTES", without_id.debug.stat().st_size - 1)
+    monkeypatch.setattr(debugfiles, "MAX_CRC_BYTES", without_id.debug.stat().st_size - 1)
     root.put(without_id.debug, PLACES[0])
     found = root.find(without_id.stripped)
     assert found.elf is None

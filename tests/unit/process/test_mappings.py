@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import symbolizer.native.binary
 from ebpfprof.process import mappings
 from ebpfprof.process.mappings import (
     MappedObjects,
@@ -18,10 +17,10 @@ from ebpfprof.process.mappings import (
 )
 from ebpfprof.process.process import MapsLine, TargetEnd
 from ebpfprof.profile.model import Mapping
-from symbolizer import ElfError, ElfFile
-from symbolizer.native.binary import NativeBinary
-from symbolizer.unwind.eh_frame import EhFrame
+from symbolizer import ElfError
 from tests.unit.process.scripted_target import BUILD_ID, CODE, Clock, ScriptedTarget, image, line
+from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load
+from tests.unit.symbolizer.unwind.eh_writer import PT_GNU_EH_FRAME
 
 TEXT_AT = 64 + 2 * 56  # where ElfWriter puts the first segment's bytes
 
@@ -245,8 +244,8 @@ def test_mappings_after_an_exec_are_ignored(target: ScriptedTarget) -> None:
 def test_the_numbers_of_mappings_and_files_are_limited(
     target: ScriptedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mappings, "_MAX_OBJECTS", 5)
-    monkeypatch.setattr(mappings, "_MAX_FILES", 3)
+    monkeypatch.setattr(mappings, "MAX_OBJECTS", 5)
+    monkeypatch.setattr(mappings, "MAX_FILES", 3)
     files = [tmp_path / f"{n}.so" for n in range(10)]
     for file in files:
         file.write_bytes(image())
@@ -271,25 +270,8 @@ def test_the_number_of_warnings_is_limited(target: ScriptedTarget, tmp_path: Pat
         assert len(found.warnings) == 16
 
 
-class KnownNative(NativeBinary):
-    """Tells what it was made of."""
-
-    made: list[tuple[ElfFile, ElfFile | None]]
-
-    def __init__(self, elf: ElfFile, debug: ElfFile | None) -> None:
-        super().__init__(elf, debug)
-        self.made.append((elf, debug))
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterable[tuple[ElfFile, ElfFile | None]]:
-    monkeypatch.setattr(symbolizer.native.binary, "NativeBinary", KnownNative)
-    KnownNative.made = []
-    return KnownNative.made
-
-
 def test_symbols_are_read_once_per_file_and_failures_reported(
-    made: list[tuple[ElfFile, ElfFile | None]], target: ScriptedTarget, tmp_path: Path
+    target: ScriptedTarget, tmp_path: Path
 ) -> None:
     library, broken = tmp_path / "library.so", tmp_path / "broken.so"
     library.write_bytes(image())
@@ -304,38 +286,29 @@ def test_symbols_are_read_once_per_file_and_failures_reported(
         assert one is not None
         assert two is not None
         assert three is not None
-        assert made == []
         assert one.native() is one.native() is two.native() is not None
-        assert made == [(one.elf, None)]
         native = three.native()
         assert native is not None
         assert list(found.warnings) == []
         native.failure = ElfError("of the test")
         assert three.native() is native
-        assert len(made) == 2
         assert found.warnings == (f"{broken} lacks names or lines: of the test",)
 
 
-def test_an_unwind_table_is_opened_once_and_errors_reported(
-    target: ScriptedTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_unwind_table_that_can_not_be_read_is_reported(
+    target: ScriptedTarget, tmp_path: Path
 ) -> None:
-    opened = []
-
-    def broken(elf: ElfFile) -> EhFrame:
-        opened.append(elf)
-        raise ElfError("of the test")
-
+    header = Load(0x600000, b"\xee" * 16, kind=PT_GNU_EH_FRAME)
     library = tmp_path / "library.so"
-    library.write_bytes(image())
+    library.write_bytes(ElfWriter([CODE, header]).build())
     target.lines = [line(0x10000, 0x11000, library), line(0x20000, 0x21000, library)]
     with MappedObjects(target) as found:
         one, two = found.at(0x10000), found.at(0x20000)
         assert one is not None
         assert two is not None
-        monkeypatch.setattr(EhFrame, "open", broken)
         assert [one.unwind_table(), two.unwind_table(), one.unwind_table()] == [None] * 3
-        assert opened == [one.elf]
-        assert found.warnings == (f"{library} has an .eh_frame that can't be read: of the test",)
+        (warning,) = found.warnings
+        assert warning.startswith(f"{library} has an .eh_frame that can't be read: ")
 
 
 def test_closing_closes_every_file(target: ScriptedTarget, tmp_path: Path) -> None:

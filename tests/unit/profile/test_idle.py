@@ -8,9 +8,8 @@ from typing import Final
 
 import pytest
 
-from ebpfprof.profile import idle
 from ebpfprof.profile.function_names import plain
-from ebpfprof.profile.idle import Hidden, rule_of, rules, split
+from ebpfprof.profile.idle import Hidden, IdleRules, rule_of, rules, split
 from ebpfprof.profile.model import Frame, Kind, Label, Location, Profile, Sample
 from ebpfprof.profile.operations import STATE
 from ebpfprof.profilers.cpu.kind import CPU
@@ -59,8 +58,8 @@ IDLE: Final = [(name, stack) for name, (idle_ones, _) in EXAMPLES.items() for st
 PROBLEMS: Final = [stack for _, problems in EXAMPLES.values() for stack in problems]
 
 
-def name_of(stack: Stack, kind: Kind = "block") -> str | None:
-    rule = rule_of(kind, sample_of(stack))
+def name_of(stack: Stack, kind: Kind = "block", known: IdleRules | None = None) -> str | None:
+    rule = rule_of(kind, sample_of(stack), known)
     return rule.name if rule else None
 
 
@@ -111,13 +110,12 @@ def test_other_profiles_have_no_idle_waits(kind: Kind) -> None:
     assert [stack for _, stack in IDLE if name_of(stack, kind)] == []
 
 
-def test_a_rule_is_for_the_kinds_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_is_for_the_kinds_it_names() -> None:
     text = files("ebpfprof").joinpath("data/idle.toml").read_text()
     data = tomllib.loads(text.replace("[[rule]]\n", '[[rule]]\nkinds = ["open"]\n'))
-    known = idle._Rules(data)
-    monkeypatch.setattr(idle, "_rules", lambda: known)
-    assert name_of((RECEIVE, "main.worker"), "open") == "worker waiting for work"
-    assert name_of((RECEIVE, "main.worker"), "block") is None
+    known = IdleRules(data)
+    assert name_of((RECEIVE, "main.worker"), "open", known) == "worker waiting for work"
+    assert name_of((RECEIVE, "main.worker"), "block", known) is None
 
 
 def test_sends_and_locks_are_never_idle() -> None:

@@ -8,20 +8,11 @@ from ebpfprof.kernel import perf_events, uprobe_links
 from ebpfprof.privileges.capabilities import NUMBERS, effective, set_aside
 from ebpfprof.profile.model import Kind
 from ebpfprof.profilers.options import Options
-from ebpfprof.recording import drop_privileges
+from ebpfprof.recording.drop_privileges import needed_after_probing, needed_to_record
 
 pytestmark = pytest.mark.machine
 
 ADMIN = "CAP_SYS_ADMIN"
-
-
-@pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
-    """What is kept each time rights are given up, which they are not."""
-    found: list[set[str]] = []
-    monkeypatch.setattr(drop_privileges, "_give_up", lambda keep: found.append(set(keep)))
-    monkeypatch.setattr(uprobe_links, "is_offered", lambda: True)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -37,18 +28,17 @@ def test_cap_sys_admin_stays_if_perf_events_need_it(
     kinds: tuple[Kind, ...],
     events_take_admin: bool,
     stays: bool,
-    kept: list[set[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def may_open_events() -> bool:
         assert NUMBERS[ADMIN] not in effective()
         return not events_take_admin
 
+    monkeypatch.setattr(uprobe_links, "is_offered", lambda: True)
     monkeypatch.setattr(perf_events, "may_open_events", may_open_events)
     options = Options(kinds=kinds)
-    drop_privileges.give_up_before_recording(options, writes=True)
-    drop_privileges.give_up_probing(options)
-    assert [ADMIN in each for each in kept] == [stays, stays]
+    before = needed_to_record(options, writes=True, has_child=False, pids=())
+    assert (ADMIN in before, ADMIN in needed_after_probing(options)) == (stays, stays)
 
 
 def test_a_right_set_aside_is_restored() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from tests.unit.ring.made_up import (
     ring,
     window,
 )
-from tests.unit.ring.test_writer import MIB, fill, small_disk, taken
+from tests.unit.ring.test_writer import MIB, ROOMY, fill, small_disk, taken
 
 ALL = 0, 1 << 62
 
@@ -134,7 +135,7 @@ def test_a_disk_that_is_full_against_what_it_says_makes_the_oldest_go(
         folder_ = RingFolder.open(folder)
         (tmp_path / "filler").write_bytes(bytes(free(folder_) - 20_000))
         folder_.close()
-        monkeypatch.setattr(RingFolder, "free_bytes", lambda _: 100 * MIB)
+        monkeypatch.setattr(os, "fstatvfs", lambda _: ROOMY)
         at_s = clock.now_s
         assert writer.write(window(at_s, [profile_of(1, NS, at_s, bulk_bytes=50_000)]))
         state = writer.state()
@@ -176,7 +177,7 @@ def test_a_time_that_continues_for_the_same_reason_is_one(tmp_path: Path) -> Non
 def test_the_notes_are_bounded_the_oldest_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "_MAX_UNRECORDED", 3)
+    monkeypatch.setattr(index, "MAX_UNRECORDED", 3)
     with ring(tmp_path, Clock()) as writer:
         for number in range(5):
             noted(writer, 100 * number, 100 * number + 50, "budget")

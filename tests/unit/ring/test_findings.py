@@ -67,7 +67,7 @@ def test_a_finding_that_continues_is_one_with_its_last_words(tmp_path: Path) -> 
 def test_findings_are_bounded_and_forgotten_with_their_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "_MAX_FINDINGS", 3)
+    monkeypatch.setattr(index, "MAX_FINDINGS", 3)
     clock = Clock()
     with ring(tmp_path / "ring", clock, max_age_s=3600) as writer:
         assert writer.write(window())

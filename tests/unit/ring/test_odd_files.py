@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,6 @@ from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.sample_coverage import SampleCoverage
 from ebpfprof.ring.account import facts_of, is_estimate
 from ebpfprof.ring.contents import facts, packed, unpacked
-from ebpfprof.ring.database import RingDatabase
 from ebpfprof.ring.reader import RingArchive
 from ebpfprof.ring.typed import from_plain
 from tests.unit.export.small_profile import SMALL
@@ -81,12 +81,19 @@ def test_only_the_coverage_of_a_kind_is_kept_and_makes_an_estimate() -> None:
 def test_an_index_on_a_disk_that_fails_costs_a_reader_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(_: str) -> RingDatabase:
-        raise sqlite3.OperationalError("disk I/O error")
+    connect = sqlite3.connect
+
+    def fails(place: str, **how: Any) -> sqlite3.Connection:  # noqa: ANN401
+        if ":memory:" in place:
+            connection: sqlite3.Connection = connect(place, **how)
+            return connection
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorname = "SQLITE_IOERR"
+        raise error
 
     with ring(tmp_path, Clock()) as writer:
         assert writer.write(window())
-    monkeypatch.setattr(RingDatabase, "open_to_read", fails)
+    monkeypatch.setattr(sqlite3, "connect", fails)
     with RingArchive(tmp_path) as archive:
         assert "can't be read (disk I/O error)" in archive.warning
         assert len(archive.between(0, 1 << 62).files) == 1

@@ -6,10 +6,12 @@ import os
 import sqlite3
 import stat
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
 
@@ -18,8 +20,7 @@ from ebpfprof.errors import RingError
 from ebpfprof.profile.service import ServiceIdentity
 from ebpfprof.ring import database
 from ebpfprof.ring.bounds import KEPT_BYTES, Bounds
-from ebpfprof.ring.database import RingDatabase
-from ebpfprof.ring.folder import BLOCK, INDEX, RingFolder, path_of
+from ebpfprof.ring.folder import BLOCK, INDEX, path_of
 from ebpfprof.ring.reader import RingArchive
 from ebpfprof.ring.writer import Ring
 from tests.unit.ring.made_up import (
@@ -35,6 +36,8 @@ from tests.unit.ring.made_up import (
 )
 
 MIB = 1 << 20
+ROOMY: Final = SimpleNamespace(f_bavail=100, f_frsize=MIB)
+"""What os.fstatvfs says of a disk with room."""
 ALL = 0, 1 << 62
 
 
@@ -169,7 +172,7 @@ def test_a_window_of_which_one_file_does_not_fit_leaves_none(
     """The disk fills up while the window is written."""
     with small_disk(tmp_path, 8 * MIB) as folder, ring(folder, Clock()) as writer:
         (tmp_path / "filler").write_bytes(bytes(7 * MIB))
-        monkeypatch.setattr(RingFolder, "free_bytes", lambda _: 100 * MIB)  # as it was before
+        monkeypatch.setattr(os, "fstatvfs", lambda _: ROOMY)  # as it was before
         profiles = [goroutines_of(1, START_S), profile_of(1, NS, START_S, bulk_bytes=1_500_000)]
         assert not writer.write(window(START_S, profiles))
         assert writer.state().dropped == {"no_space": 1}
@@ -321,7 +324,7 @@ def test_a_profile_that_can_not_be_encoded_costs_one_window(tmp_path: Path) -> N
 def test_an_index_that_another_program_locks_is_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_BUSY_S", 0.01)
+    monkeypatch.setattr(database, "BUSY_S", 0.01)
     clock = Clock()
     with ring(tmp_path, clock) as writer:
         fill(writer, clock, 1)
@@ -341,24 +344,26 @@ def test_a_full_ring_with_many_files_is_written_to_without_reading_all(
 ) -> None:
     """As many files as there may be make no window expensive."""
     clock = Clock()
-    statements = set()
+    statements: set[str] = set()
+    connect = sqlite3.connect
 
-    def noted(self: RingDatabase, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
-        statements.add((sql, len(values)))
-        return execute(self, sql, values)
+    def watched(*args: Any, **how: Any) -> sqlite3.Connection:  # noqa: ANN401
+        connection: sqlite3.Connection = connect(*args, **how)
+        connection.set_trace_callback(statements.add)
+        return connection
 
+    monkeypatch.setattr(sqlite3, "connect", watched)
     with ring(tmp_path, clock, max_bytes=MIB) as writer:
         fill(writer, clock, 20, size=60_000)
-        execute = RingDatabase._execute
-        monkeypatch.setattr(RingDatabase, "_execute", noted)
+        statements.clear()
         fill(writer, clock, 2, size=60_000)
         assert writer.state().pruned["bytes"] > 5
-        with closing(sqlite3.connect(tmp_path / INDEX)) as index:
-            for sql, number in statements:
-                plan = index.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * number).fetchall()
-                steps = [row[3] for row in plan]
-                assert not [step for step in steps if step == "SCAN file"], (sql, steps)
-    assert any("DELETE FROM file" in sql for sql, _ in statements)
+    assert any("DELETE FROM file" in sql for sql in statements)
+    with closing(connect(tmp_path / INDEX)) as index:
+        for sql in statements:
+            plan = index.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()
+            steps = [row[3] for row in plan]
+            assert not [step for step in steps if step == "SCAN file"], (sql, steps)
 
 
 def test_what_was_not_recorded_is_forgotten_also_where_there_are_not_files(tmp_path: Path) -> None:

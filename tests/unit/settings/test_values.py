@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pwd
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 from click.testing import CliRunner
 
 from ebpfprof.agent.settings_file import parsed
-from ebpfprof.commands import verb
+from ebpfprof.commands import config_file
 from ebpfprof.commands.cli import cli
+from ebpfprof.commands.verb import variable as environment_variable
 from ebpfprof.errors import BadConfig
-from ebpfprof.settings import toml_file
-from ebpfprof.settings.toml_file import TomlFile
 from ebpfprof.settings.values import (
     ListValue,
     NumberValue,
@@ -46,18 +49,21 @@ def said_of_default() -> str:
     ],
 )
 def test_a_mistake_gets_the_same_text_in_each_place(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, end: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str, end: str
 ) -> None:
-    files: list[TomlFile] = []
-    monkeypatch.setattr(verb, "config_files", lambda: files)
+    file = tmp_path / "etc/ebpfprof/config.toml"
+    file.parent.mkdir(parents=True)
+    monkeypatch.setattr(config_file, "ROOT", tmp_path)
+    home = SimpleNamespace(pw_dir=str(tmp_path))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: home)
     assert said_of_flag(name, value) == f"Error: --{name} {end}"
-    variable = verb.variable(name)
+    variable = environment_variable(name)
     monkeypatch.setenv(variable, value)
     assert said_of_default() == f"{variable} {end}"
     monkeypatch.delenv(variable)
     written = value if value.isdigit() else f'"{value}"'
-    files.append(toml_file.parsed(f"\n{name} = {written}", "config.toml"))
-    assert said_of_default() == f"config.toml:2: {name} {end}"
+    file.write_text(f"\n{name} = {written}")
+    assert said_of_default() == f"{file}:2: {name} {end}"
     key = name.replace("-", "_")
     table = "[options]\n" if key == "hz" else "\n"
     with pytest.raises(BadConfig) as caught:

@@ -179,12 +179,10 @@ def test_an_error_of_the_system_is_the_answer(worker: FileWorker) -> None:
         worker.ask("refuse")
 
 
-def test_the_number_of_abandoned_children_is_limited(
-    worker: FileWorker, over: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ebpfprof.system.file_worker._MAX_LEFT_BEHIND", 2)
+def test_the_number_of_abandoned_children_is_limited(over: Path) -> None:
     silent = "wait for", str(over)
-    answers = worker.ask_all([silent, silent, "pid", "pid"])
+    with FileWorker(Task, patience_s=PATIENCE_S, most_left=2) as worker:
+        answers = worker.ask_all([silent, silent, "pid", "pid"])
     assert all(isinstance(answer, NoAnswerError) for answer in answers)
 
 

@@ -100,7 +100,7 @@ def test_a_queue_for_a_lock_is_one_link() -> None:
 
 def test_a_chain_that_is_too_long_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     """And all of the time is charged."""
-    monkeypatch.setattr("ebpfprof.timeline.sweep._LONG_CHAIN", 2)
+    monkeypatch.setattr("ebpfprof.timeline.sweep.LONG_CHAIN", 2)
     story = Story({goid: f"main.work{goid}" for goid in (1, 2, 3, 4)})
     for goid in (2, 3, 4):
         story.park(10, goid, RECEIVE, "main.work")

@@ -6,9 +6,7 @@ import random
 from typing import Any
 
 import numpy as np
-import pytest
 
-from ebpfprof.goruntime.goroutines import seen_stacks
 from ebpfprof.goruntime.goroutines.seen_stacks import UNKNOWN, SeenStack, SeenStacks
 from ebpfprof.goruntime.goroutines.stack_copies import WINDOW_WORDS, Copies
 
@@ -114,9 +112,8 @@ def test_a_stack_that_is_too_deep_is_not_kept() -> None:
     assert seen.stacks == []
 
 
-def test_room_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_stacks, "_MAX_STACKS", 10)
-    seen = SeenStacks()
+def test_room_is_bounded() -> None:
+    seen = SeenStacks(max_stacks=10)
     for number in range(25):
         stack = Stack(SP, WAIT, [(2, 0x401000 + 16 * number)])
         learnt(seen, stack, number)

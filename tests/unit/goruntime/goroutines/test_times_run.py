@@ -7,11 +7,9 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebpfprof.goruntime.goroutines import times_run
 from ebpfprof.goruntime.goroutines.times_run import TimesRun
 from ebpfprof.goruntime.process import GoTarget
 from symbolizer import GoBinary, GoTableError
@@ -67,9 +65,7 @@ def test_counters_that_can_be_read_in_part_count_nothing() -> None:
     assert TimesRun(process((address(), histogram([5])[: size() // 2]))).count() is None
 
 
-def test_a_program_whose_counters_are_not_found_counts_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_program_whose_counters_are_not_found_counts_nothing() -> None:
     def none(_: GoBinary) -> int | None:
         return None
 
@@ -77,8 +73,7 @@ def test_a_program_whose_counters_are_not_found_counts_nothing(
         raise GoTableError("corrupt")
 
     for find in (none, unknown):
-        monkeypatch.setattr(times_run, "scheduling_latencies", find)
-        assert TimesRun(process((address(), histogram([5])))).count() is None
+        assert TimesRun(process((address(), histogram([5]))), find).count() is None
 
 
 def test_the_count_is_that_of_the_moment() -> None:

@@ -12,7 +12,6 @@ import pytest
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.overhead.cost import Cost, Runs
 from ebpfprof.overhead.process_budget import ProcessBudget
-from ebpfprof.profilers.heap import gate_windows
 from ebpfprof.profilers.heap.gate_program import GateProgram
 from ebpfprof.profilers.heap.gate_tables import AllocatingStack
 from ebpfprof.profilers.heap.gate_windows import ClassBytes, GateWindows
@@ -29,9 +28,8 @@ def as_it_is(stack: AllocatingStack) -> AllocatingStack:
 class Made:
     """A recording whose clock, counts and counters the test sets."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now_ns, self.objects, self.allocated = SECOND, 0, 0
-        patch.setattr(gate_windows, "kernel_now_ns", lambda: self.now_ns)
         self.while_detaching: Callable[[], None] = lambda: None
         program = SimpleNamespace(
             tables=SimpleNamespace(counts=lambda _index: Counter({A: self.objects})),
@@ -52,6 +50,7 @@ class Made:
             lease=ProcessBudget(0.0).lease(Cost),  # without a thread: the test takes its place
             allocated=lambda: ClassBytes({64: 64.0 * self.allocated}),
             note_window=self.weights.append,
+            clock_ns=lambda: self.now_ns,
         )
         self.spending = Spending(self.probes, 0, go, ProcessBudget(1.0).lease(Cost))
 
@@ -80,7 +79,7 @@ class Made:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
-    return Made(monkeypatch)
+    return Made()
 
 
 def test_what_is_allocated_while_probes_are_being_detached_counts(made: Made) -> None:

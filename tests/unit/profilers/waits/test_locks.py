@@ -11,13 +11,12 @@ import pytest
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.goruntime.waits.lock_uses import MUTEX, RW_MUTEX, LockUse
 from ebpfprof.profile.model import Frame, Label, Location
-from ebpfprof.profilers.waits import locks
 from ebpfprof.profilers.waits.locks import LockTable, lock_use
 from ebpfprof.profilers.waits.rows import Hold, StackTotal, Waiting
 from ebpfprof.profilers.waits.wait_stacks import StackTranslator, WaitStack
 from symbolizer import Frame as GoFrame
 from symbolizer import FuncRole, GoTableError
-from symbolizer.locks.names import Caller
+from symbolizer.locks.names import Caller, LockNames
 
 PARK = ("runtime.gopark", "runtime.goparkunlock", "runtime.semacquire1")
 WAKE = ("runtime.readyWithTime", "runtime.semrelease1")
@@ -83,9 +82,6 @@ class Stacks:
 class Names:
     """Stands in for LockNames: says what it was asked for."""
 
-    def __init__(self, binary: object) -> None:
-        pass
-
     def variable(self, address: int) -> str | None:
         return f"variable {address:#x}" if 0 <= address < 1 << 16 else None
 
@@ -97,8 +93,7 @@ class Names:
 
 
 @pytest.fixture
-def stacks(monkeypatch: pytest.MonkeyPatch) -> Stacks:
-    monkeypatch.setattr(locks, "LockNames", Names)
+def stacks() -> Stacks:
     return Stacks()
 
 
@@ -192,7 +187,8 @@ def table_of(
     waiting: Sequence[StackTotal] = (),
 ) -> LockTable:
     target: Any = SimpleNamespace(binary=None, load_bias=LOAD_BIAS)
-    return LockTable(cast("GoTarget", target), stacks.translator, totals, holds or {}, waiting)
+    go, names = cast("GoTarget", target), cast("LockNames", Names())
+    return LockTable(go, stacks.translator, totals, holds or {}, waiting, names)
 
 
 def waited(sema: int, pcs: tuple[int, ...], count: float = 1, delay_ns: int = 10) -> StackTotal:
@@ -287,16 +283,19 @@ def test_open_waits_of_a_lock_are_counted_separately(stacks: Stacks) -> None:
     assert {pc for each in (*totals, *waiting) for pc in each.return_pcs} <= stacks.looked_up
 
 
-def test_corrupt_tables_leave_addresses(stacks: Stacks, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(return_pcs: Iterable[int]) -> None:
+class CorruptStacks(Stacks):
+    """A translator that can't read the tables."""
+
+    def look_up(self, return_pcs: Iterable[int]) -> None:
         raise GoTableError("corrupt")
 
-    def bare(return_pcs: Sequence[int]) -> WaitStack:
+    def bare_stack(self, return_pcs: Sequence[int]) -> WaitStack:
         locations = tuple(Location(pc, None, ()) for pc in return_pcs)
         return WaitStack(locations, is_cut=False, key=hash(tuple(return_pcs)))
 
-    monkeypatch.setattr(stacks, "look_up", fail)
-    monkeypatch.setattr(stacks, "bare_stack", bare, raising=False)
+
+def test_corrupt_tables_leave_addresses() -> None:
+    stacks = CorruptStacks()
     totals = [released(HEAP + 4, stacks.of(*UNLOCK, "corrupt"), 3, 30)]
     (lock,) = table_of(stacks, totals).locks()
     assert (lock.address, lock.type, lock.name) == (HEAP + 4, "", None)

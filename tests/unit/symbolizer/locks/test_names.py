@@ -316,7 +316,7 @@ def test_data_at_the_end_of_the_address_space_is_handled() -> None:
 
 
 def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symbolizer.dwarf.entries._MAX_WORK", 100)
+    monkeypatch.setattr("symbolizer.dwarf.entries.MAX_WORK", 100)
     found = names()
     for caller, kind, _ in said(NEWEST, "plain").callers:
         assert found.field([caller], kind) is None

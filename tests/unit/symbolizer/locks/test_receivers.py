@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from symbolizer import ElfFile, GoBinary
-from symbolizer.codeanalysis import receiver_locks
 from symbolizer.codeanalysis.receiver_locks import ReceiverLocks
 from symbolizer.go.type_descriptors import TypeDescriptors
 from symbolizer.locks.heap import HeapLockNames, owner_of
@@ -20,15 +19,12 @@ PACKAGES = ("net/http.", "net.", "crypto/tls.", "os.", "context.", "log.", "inte
 
 
 @pytest.mark.parametrize("minor", [*in_full("1.19", "1.22"), "1.27"])
-def test_names_of_the_library_are_those_of_dwarf_or_one_of_them(
-    minor: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(receiver_locks, "_MAX_BYTES", 1 << 24)
+def test_names_of_the_library_are_those_of_dwarf_or_one_of_them(minor: str) -> None:
     with ElfFile.open(program("httppprof", minor)) as elf:
         binary = GoBinary.open(elf)
         start, end = binary.types
         names = HeapLockNames(TypeDescriptors(elf.read(start, end - start), start))
-        dwarf, receivers = LockNames(binary), ReceiverLocks(binary)
+        dwarf, receivers = LockNames(binary), ReceiverLocks(binary, max_bytes=1 << 24)
         compared, wrong = 0, []
         for function in binary.functions():
             if not function.name.startswith(PACKAGES):

@@ -169,8 +169,6 @@ def test_the_offset_of_the_running_g_is_the_linkers(binary: GoBinary) -> None:
     assert g_offset(binary) == -8
 
 
-def test_an_unknown_way_to_load_g_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = saved.binary("blockops")
-    monkeypatch.setattr("symbolizer.codeanalysis.tls._READERS", ("runtime.memmove",))
+def test_an_unknown_way_to_load_g_is_an_error() -> None:
     with pytest.raises(GoTableError, match="the running goroutine cannot be found"):
-        g_offset(program)
+        g_offset(saved.binary("blockops"), readers=("runtime.memmove",))
