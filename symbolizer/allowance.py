@@ -89,6 +89,6 @@ class Allowance:
     def _max_s(self) -> float:
         return self._max_cpu_s + _SHARE * (self._clock() - self._began_s)
 
-    def _exceeded(self, what: str) -> TooMuchToRead:
-        self.exceeded = self.exceeded or what
-        return TooMuchToRead(f"reading the files of this process takes {what}")
+    def _exceeded(self, resource: str) -> TooMuchToRead:
+        self.exceeded = self.exceeded or resource
+        return TooMuchToRead(f"reading the files of this process takes {resource}")

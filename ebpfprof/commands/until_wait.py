@@ -30,12 +30,12 @@ class UntilWait(NamedTuple):
 
 
 def _until_wait(text: str) -> UntilWait:
-    what, is_named, time = text.rpartition("=")
-    what = what.strip()
-    if is_named and not what:
+    wait, is_named, time = text.rpartition("=")
+    wait = wait.strip()
+    if is_named and not wait:
         raise ValueError("WHAT is empty")
     try:
-        return UntilWait(what or _LOCKS, _TIME.read(time))
+        return UntilWait(wait or _LOCKS, _TIME.read(time))
     except ValueError as error:
         raise ValueError(f"TIME {error}") from error
 
@@ -59,19 +59,19 @@ def wait_conditions(typed: Sequence[UntilWait], go: GoTarget) -> list[WaitCondit
     reasons = sorted(reasons_of(layout), key=str.casefold)
     by_name = {name.casefold(): name for name in (*_STATES, *reasons)}
     conditions = []
-    for what, least_s in typed:
-        known = by_name.get(what.casefold())
+    for wait, least_s in typed:
+        known = by_name.get(wait.casefold())
         if known is not None and reasons_of(layout).get(known) in uncounted:
             raise click.UsageError(
                 f"--until-wait: Go does not count the waits for '{known}', so one long wait looks "
                 "like many short ones. Name another reason, or a function."
             )
-        if known is None and not go.binary.has_function(what):
+        if known is None and not go.binary.has_function(wait):
             raise click.UsageError(
                 f"--until-wait: Go {printable(go.binary.version.text.removeprefix('go'))} has no "
-                f"wait reason '{printable(what)}', and the program has no such function."
-                f"{similar(what, by_name.values())} Reasons are {listed([*_STATES, *reasons])}; "
+                f"wait reason '{printable(wait)}', and the program has no such function."
+                f"{similar(wait, by_name.values())} Reasons are {listed([*_STATES, *reasons])}; "
                 "functions are written as main.handle or main.(*Server).handle."
             )
-        conditions.append(wait_condition(known or what, least_s, layout))
+        conditions.append(wait_condition(known or wait, least_s, layout))
     return conditions

@@ -67,7 +67,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
         or lasting(waits.seen, SHORT_NS) < _LEAST_OLD
     ):
         return
-    worst = max(on_disk, key=lambda one: one.ns)
+    worst = max(on_disk, key=lambda call: call.ns)
     name = _call_of(worst)
     of = f": {part(share)} of {evidence.work.of}" if is_server else ""
     yield Finding(
@@ -100,15 +100,17 @@ def _is_found(evidence: Evidence) -> bool:
 def _background(evidence: Evidence) -> dict[str, list[Activity]]:
     """What goroutines that serve no request do at disks, by the function that they began with."""
     by_function: dict[str, list[Activity]] = defaultdict(list)
-    for one in evidence.work.where(lambda one: not one.is_request and bool(one.frames)):
-        if calls.is_of_disk(_call_of(one)):
-            by_function[one.frames[-1].function].append(one)
+    for activity in evidence.work.where(
+        lambda activity: not activity.is_request and bool(activity.frames)
+    ):
+        if calls.is_of_disk(_call_of(activity)):
+            by_function[activity.frames[-1].function].append(activity)
     return by_function
 
 
-def _call_of(one: Activity) -> str:
+def _call_of(activity: Activity) -> str:
     """The system call by its name, "" if it is in none."""
-    first, _, name = one.operation.partition(" ")
+    first, _, name = activity.operation.partition(" ")
     return name if first == "syscall" else ""
 
 
@@ -116,11 +118,11 @@ def _behind(evidence: Evidence, packages: set[str]) -> Waits:
     """The waits for other goroutines that end, of stacks with one of these packages."""
     waits, is_server = Waits(), evidence.work.is_server
     standing = _standing(evidence)
-    for one in evidence.work.activities:
-        is_wait = one.operation in (_FOR_OTHERS if is_server else _LOCKS)
-        if is_wait and one.is_request == is_server and packages & _packages([one]):
-            seen = evidence.moments.of(one)
-            waits.add(one, (doing for doing in seen if _key(doing) not in standing), len(seen))
+    for activity in evidence.work.activities:
+        is_wait = activity.operation in (_FOR_OTHERS if is_server else _LOCKS)
+        if is_wait and activity.is_request == is_server and packages & _packages([activity]):
+            seen = evidence.moments.of(activity)
+            waits.add(activity, (doing for doing in seen if _key(doing) not in standing), len(seen))
     return waits
 
 
@@ -138,8 +140,8 @@ def _packages(activities: Iterable[Activity]) -> set[str]:
     """The packages of the program on some stacks."""
     return {
         _package(frame)
-        for one in activities
-        for frame in one.frames
+        for activity in activities
+        for frame in activity.frames
         if not is_in_library(frame.function)
     }
 

@@ -87,7 +87,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     """Each kind of calls in which threads wait for a large part of the time."""
     places = _places(evidence)
     for kind in _TITLES:
-        of_kind = [one for one in places if one.blocked and one.kind == kind]
+        of_kind = [group for group in places if group.blocked and group.kind == kind]
         finding = _finding(kind, of_kind, evidence)
         if finding:
             yield finding
@@ -95,14 +95,14 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 def fine(evidence: Evidence) -> str:
     """The time for which goroutines waited for a disk."""
-    disk = [one for one in _places(evidence) if one.blocked and one.kind == "slow_disk"]
+    disk = [group for group in _places(evidence) if group.blocked and group.kind == "slow_disk"]
     return f"disk {percent(_share(disk, evidence).value)}"
 
 
 def _places(evidence: Evidence) -> list[_Calls]:
     places: dict[Place, _Calls] = {}
     work, moments = evidence.work, evidence.moments
-    for activity in work.where(lambda one: one.state == _SYSCALL):
+    for activity in work.where(lambda activity: activity.state == _SYSCALL):
         # Of a server, only requests count: what works in the background may wait.
         if activity.is_request or not work.is_server:
             places.setdefault(activity.at, _Calls(*activity.at)).activities.append(activity)
@@ -120,8 +120,8 @@ def _add(calls: _Calls, goroutine: DumpedGoroutine, moments: Moments) -> None:
     calls.known += 1
     if thread.call is not None:
         calls.blocked.append(thread.call)
-        ends = [moment.by_id.get(goroutine.goid) for moment in (moments.all[0], moments.all[-1])]
-        waits = {one.goroutine.wait if one else None for one in ends}
+        both = [moment.by_id.get(goroutine.goid) for moment in (moments.all[0], moments.all[-1])]
+        waits = {moment.goroutine.wait if moment else None for moment in both}
         calls.standing += len(moments.all) > 1 and waits == {goroutine.wait}
 
 
@@ -139,8 +139,8 @@ def _waits_for_disk(call: SystemCall) -> bool:
 def _share(calls: Iterable[_Calls], evidence: Evidence) -> Share:
     """The part of the time for which threads waited in these calls."""
     value = variance = 0.0
-    for one in calls:
-        share, blocked = evidence.work.share(one.activities), one.blocked_part
+    for group in calls:
+        share, blocked = evidence.work.share(group.activities), group.blocked_part
         value += share.value * blocked.value
         variance += (share.error * blocked.value) ** 2 + (share.value * blocked.error) ** 2
     return Share(value, math.sqrt(variance))
@@ -149,14 +149,14 @@ def _share(calls: Iterable[_Calls], evidence: Evidence) -> Share:
 def _finding(kind: str, calls: list[_Calls], evidence: Evidence) -> Finding | None:
     work = evidence.work
     if kind != "slow_disk" and not work.is_server:
-        calls = [one for one in calls if not one.is_standing]
+        calls = [group for group in calls if not group.is_standing]
     share = _share(calls, evidence)
-    waiting = sum(work.mean(one.activities) * one.blocked_part.value for one in calls)
+    waiting = sum(work.mean(group.activities) * group.blocked_part.value for group in calls)
     is_disk_or_server = kind == "slow_disk" or work.is_server
     least = _LEAST_WAITING if is_disk_or_server else _LEAST_THREADS
     if share.least < _LEAST_SHARE or waiting < least:
         return None
-    worst = max(calls, key=lambda one: _share([one], evidence).value)
+    worst = max(calls, key=lambda group: _share([group], evidence).value)
     names = Counter(call.name for call in worst.blocked)
     name = names.most_common(1)[0][0]
     of_c = worst.operation.partition(" ")[2] or "a function"

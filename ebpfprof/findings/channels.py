@@ -69,8 +69,10 @@ def shared_channels(evidence: Evidence) -> list[Shared]:
             ):
                 for channel in doing.goroutine.channels:
                     waiting[channel.address].append((moment, doing, channel))
-    shared = [one for address, seen in waiting.items() if (one := _shared(address, seen))]
-    return sorted(shared, key=lambda one: -len(one.waiting))
+    shared = [
+        candidate for address, seen in waiting.items() if (candidate := _shared(address, seen))
+    ]
+    return sorted(shared, key=lambda candidate: -len(candidate.waiting))
 
 
 def _is_called(doing: Doing) -> bool:

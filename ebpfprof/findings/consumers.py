@@ -52,7 +52,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 def fine(evidence: Evidence) -> str:
     """What was checked."""
-    sends = any(one.operation == _SEND for one in evidence.work.activities)
+    sends = any(activity.operation == _SEND for activity in evidence.work.activities)
     return "no slow consumer" if sends else ""
 
 
@@ -81,8 +81,8 @@ def _finding(evidence: Evidence, channel: Shared, waits: Waits, others: Sequence
     where = waits.place
     if others:
         where = others[0].goroutine.frames[-1] if others[0].goroutine.frames else where
-        number = len({one.goroutine.goid for one in others})
-        does = mostly(doing(one.goroutine, one.peer, has_place=not one.peer) for one in others)
+        number = len({user.goroutine.goid for user in others})
+        does = mostly(doing(user.goroutine, user.peer, has_place=not user.peer) for user in others)
         works = f"{work}s" if number == 1 else work
         lines.append(f"{counted(number, 'goroutine')} {works}, and {does}." if does else "")
         title = f"Slow {role} {place(where)}: {wait} it."

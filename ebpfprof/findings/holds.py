@@ -57,7 +57,7 @@ class HoldTime:
         self._evidence, self._held = evidence, held
         self._locked_at = locked_at
         self._by: dict[_Line, Frame] = {
-            (one.by.function, one.by.line): one.by for one in held if one.by
+            (holder.by.function, holder.by.line): holder.by for holder in held if holder.by
         }
         self._by_function: Counter[str] = Counter()
         self._by_work: Counter[str] = Counter()
@@ -73,18 +73,18 @@ class HoldTime:
         if not self._held:
             return []
         if not self._by:
-            does, number = Counter(_text(one.doing) for one in self._held).most_common(1)[0]
+            does, number = Counter(_text(holder.doing) for holder in self._held).most_common(1)[0]
             of_it = "" if number == len(self._held) else f" ({number} of {len(self._held)} samples)"
             return [f"Held by a goroutine that {does}{of_it}{self._longest}."]
         work = self._work()
         if not work:
-            does = Counter(_text(one.doing) for one in self._held).most_common(1)[0][0]
+            does = Counter(_text(holder.doing) for holder in self._held).most_common(1)[0][0]
             return [f"{self._holders}, which {does}{self._longest}."]
         (first, share), *others = work
         of_it = "All" if share.value > _ALL else part(share)
         parts = [
             f"{of_it} of that time it {first}",
-            *(f"{part(one)} it {text}" for text, one in others),
+            *(f"{part(share)} it {text}" for text, share in others),
         ]
         return [f"{self._holders}{self._longest}.", f"{', '.join(parts)}."]
 
@@ -92,9 +92,9 @@ class HoldTime:
     def _holders(self) -> str:
         """ "Held by main.f (x.go:5)", or the parts of several functions."""
         frames: dict[str, Frame] = {}
-        for one in self._held:
-            if one.by:
-                frames.setdefault(one.by.function, one.by)
+        for holder in self._held:
+            if holder.by:
+                frames.setdefault(holder.by.function, holder.by)
         known = Counter({name: ns for name, ns in self._by_function.items() if name in frames})
         ordered = [(frames[name], ns) for name, ns in known.most_common(_MOST_HOLDERS)]
         if not ordered:
@@ -109,7 +109,7 @@ class HoldTime:
     @property
     def _longest(self) -> str:
         """The longest hold that was seen in progress: what its holder waits for began later."""
-        longest_ns = max((one.doing.goroutine.waited_ns for one in self._held), default=0)
+        longest_ns = max((holder.doing.goroutine.waited_ns for holder in self._held), default=0)
         return f", once for {duration(longest_ns, 2)} or longer" if longest_ns else ""
 
     def _work(self) -> list[tuple[str, Share]]:
@@ -130,23 +130,23 @@ class HoldTime:
         """The time of stacks with a line in which a goroutine holds the lock."""
         for sample in self._evidence.wall.samples if self._by else ():
             frames = tuple(sample.frames)
-            by = next((one for one in frames if (one.function, one.line) in self._by), None)
-            state = next((str(one.value) for one in sample.labels if one.key == STATE), "")
+            by = next((frame for frame in frames if (frame.function, frame.line) in self._by), None)
+            state = next((str(label.value) for label in sample.labels if label.key == STATE), "")
             if by is None or state == _RUNNING:
                 continue
             ns = sample.values[-1]
             self._samples += sample.values[0]
             self._by_function[by.function] += ns
             moments = self._evidence.moments
-            same = [one for one in moments.with_stack(frames) if one.goroutine.state == state]
+            same = [other for other in moments.with_stack(frames) if other.goroutine.state == state]
             # Of a goroutine that moved meanwhile, the peer is not known, or is its client.
             known = [
-                one
-                for one in same
-                if one.peer
+                other
+                for other in same
+                if other.peer
                 and (
                     frames in moments.client_waits
-                    or not moments.is_of_client(one.goroutine.waits_for.file_wait)
+                    or not moments.is_of_client(other.goroutine.waits_for.file_wait)
                 )
             ]
             texts = Counter(map(_text, known or same))
@@ -159,12 +159,12 @@ class HoldTime:
         lines: Counter[Frame] = Counter()
         for sample in self._evidence.cpu.samples if self._evidence.cpu else ():
             frames = sample.frames
-            at = next((at for at, one in enumerate(frames) if self._may_hold(one)), None)
-            if at is None or any(one.function.startswith(_SYNC) for one in frames[:at]):
+            at = next((at for at, frame in enumerate(frames) if self._may_hold(frame)), None)
+            if at is None or any(frame.function.startswith(_SYNC) for frame in frames[:at]):
                 continue
             ns = sample.values[-1]
             # What that function calls is more than the function itself.
-            inner = [one for one in frames[: at + 1] if not is_in_library(one.function)]
+            inner = [frame for frame in frames[: at + 1] if not is_in_library(frame.function)]
             inner = inner or list(frames[at : at + 1])  # a lock of Go's own library
             lines[inner[-2] if len(inner) > 1 else inner[-1]] += ns
             self._samples += sample.values[0]
@@ -181,9 +181,9 @@ class HoldTime:
         return locked_at is not None and frame.line >= locked_at
 
 
-def _text(one: Doing) -> str:
-    has_place = not one.peer and one.goroutine.state != _RUNNABLE
-    return doing(one.goroutine, one.peer, has_place=has_place)
+def _text(holding: Doing) -> str:
+    has_place = not holding.peer and holding.goroutine.state != _RUNNABLE
+    return doing(holding.goroutine, holding.peer, has_place=has_place)
 
 
 def _most(lines: Counter[Frame]) -> Frame:
@@ -191,5 +191,5 @@ def _most(lines: Counter[Frame]) -> Frame:
     by_function: defaultdict[str, list[Frame]] = defaultdict(list)
     for frame in lines:
         by_function[frame.function].append(frame)
-    most = max(by_function.values(), key=lambda members: sum(lines[one] for one in members))
-    return max(most, key=lambda one: lines[one])
+    most = max(by_function.values(), key=lambda members: sum(lines[frame] for frame in members))
+    return max(most, key=lambda frame: lines[frame])

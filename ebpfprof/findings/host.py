@@ -170,7 +170,7 @@ class HostChange:
             for group in self.after.cpu_groups
             if group.quota_cpus and group.name in before
         )
-        return max(filter(None, known), key=lambda one: one.stopped_ns, default=None)
+        return max(filter(None, known), key=lambda group: group.stopped_ns, default=None)
 
     def _throttling(self, before: CpuGroup, after: CpuGroup) -> Throttling | None:
         periods = difference(before.periods, after.periods)

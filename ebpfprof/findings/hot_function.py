@@ -146,7 +146,9 @@ PATTERNS: Final = (
     ),
 )
 """The worst first: a stack belongs to the first pattern that it fits."""
-_NUMBERED: Final = [(f, number) for number, one in enumerate(PATTERNS) for f in one.functions]
+_NUMBERED: Final = [
+    (function, number) for number, pattern in enumerate(PATTERNS) for function in pattern.functions
+]
 _EXACT: Final = dict(_NUMBERED)
 _BY_BEGINNING: Final = [(f[:-1], number) for f, number in _NUMBERED if f.endswith("*")]
 _BEGINNINGS: Final = tuple(beginning for beginning, _ in _BY_BEGINNING)
@@ -205,7 +207,7 @@ def _first_pattern(name: str) -> int | None:
 def _finding(evidence: Evidence, cpu: CpuTime, pattern: Pattern, stacks: list[HotStack]) -> Finding:
     share, hottest = cpu.share(stacks), cpu.hottest(stacks)
     work = evidence.work
-    running = work.share(work.where(lambda one: one.state == "running"))
+    running = work.share(work.where(lambda activity: activity.state == "running"))
     on_cpu = min(1.0, running.value + waiting(evidence)[0].value)
     lines = [pattern.advice]
     if hottest:

@@ -32,17 +32,17 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     """Groups that grew in each dump while none of them ended, and those that can never go on."""
     clients = evidence.moments.client_waits
     suspects = [
-        one
-        for one in evidence.leaks
-        if one.is_certain
+        suspect
+        for suspect in evidence.leaks
+        if suspect.is_certain
         or (
-            one.came >= _LEAST
-            and not _is_load(one.group.first, clients)
-            and not _is_long_poll(one.group.first)
+            suspect.came >= _LEAST
+            and not _is_load(suspect.group.first, clients)
+            and not _is_long_poll(suspect.group.first)
         )
     ]
-    for one in _one_each(suspects)[:_MOST]:
-        yield _finding(one, evidence.program.pid)
+    for suspect in _one_each(suspects)[:_MOST]:
+        yield _finding(suspect, evidence.program.pid)
 
 
 def fine(evidence: Evidence) -> str:
@@ -55,11 +55,11 @@ def _one_each(suspects: Iterable[Suspects]) -> list[Suspects]:
     kept: list[Suspects] = []
     creators: set[Frame | None] = set()
     places: set[Frame] = set()
-    for one in suspects:
-        first = one.group.first
+    for suspect in suspects:
+        first = suspect.group.first
         where = caller(first.frames)
         if first.created_by not in creators and where not in places:
-            kept.append(one)
+            kept.append(suspect)
         creators |= {first.created_by} - {None}
         places.add(where)
     return kept

@@ -39,7 +39,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     share = min(1.0, mean / total) if total else 0.0
     if mean < _LEAST_MEAN or share < _LEAST_SHARE:
         return
-    where, number = Counter(caller(one.frames) for one in moving if one.frames).most_common(1)[0]
+    callers = Counter(caller(goroutine.frames) for goroutine in moving if goroutine.frames)
+    where, number = callers.most_common(1)[0]
     yield Finding(
         kind="locked_threads",
         level=Level.SLOW,
@@ -62,7 +63,9 @@ def fine(_evidence: Evidence) -> str:
 
 def _moving(evidence: Evidence) -> list[DumpedGoroutine]:
     """The locked goroutines of all dumps that did something else in the dump before or after."""
-    waits = [{one.goid: one.wait for one in dump.goroutines} for dump in evidence.dumps]
+    waits = [
+        {goroutine.goid: goroutine.wait for goroutine in dump.goroutines} for dump in evidence.dumps
+    ]
     return [
         goroutine
         for at, dump in enumerate(evidence.dumps)

@@ -78,11 +78,11 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     work = evidence.work
     known = _locks_by_place(evidence.moments.all)
     contended: dict[object, _Contended] = {}
-    for activity in work.where(lambda one: one.operation in _OPERATIONS):
+    for activity in work.where(lambda activity: activity.operation in _OPERATIONS):
         address, name = known.get(activity.at, (0, None))
-        one = contended.setdefault(address or activity.place, _Contended(address, name))
-        one.activities.append(activity)
-    ordered = sorted(contended.values(), key=lambda one: -work.share(one.activities).value)
+        lock = contended.setdefault(address or activity.place, _Contended(address, name))
+        lock.activities.append(activity)
+    ordered = sorted(contended.values(), key=lambda lock: -work.share(lock.activities).value)
     for lock in ordered[:_MOST]:
         share = work.share(lock.activities)
         if share.least >= _LEAST_SHARE and work.mean(lock.activities) >= _LEAST_WAITING:
@@ -92,7 +92,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 def fine(evidence: Evidence) -> str:
     """The time for which goroutines waited for locks."""
     work = evidence.work
-    share = work.share(work.where(lambda one: one.operation in _OPERATIONS))
+    share = work.share(work.where(lambda activity: activity.operation in _OPERATIONS))
     return f"locks {percent(share.value)}"
 
 
@@ -101,12 +101,12 @@ def _finding(evidence: Evidence, lock: _Contended) -> Finding:
     share = work.share(lock.activities)
     first = lock.activities[0]
     name = f"lock {lock.name}" if lock.name else f"a lock in {place(first.place)}"
-    moments = [one for moment in evidence.moments.all if (one := _moment(moment, lock))]
+    moments = [locked for moment in evidence.moments.all if (locked := _moment(moment, lock))]
     free = sum(moment.is_free for moment in moments)
     is_convoy = len(moments) >= _LEAST_MOMENTS and free > _CONVOY * len(moments)
-    seen = [one for one in evidence.moments.at(lock.places) if _is_for(one, lock.address)]
+    seen = [waiter for waiter in evidence.moments.at(lock.places) if _is_for(waiter, lock.address)]
     lines = [f"{first.operation} in {place(first.place)}: {_waiting(evidence, lock, seen)}"]
-    lines += routes(one.goroutine for one in seen)
+    lines += routes(waiter.goroutine for waiter in seen)
     if is_convoy:
         title = f"Convoy at {name}: {part(share)} of {work.of}."
         lines.append(
@@ -131,22 +131,24 @@ def _finding(evidence: Evidence, lock: _Contended) -> Finding:
 
 def _waiting(evidence: Evidence, lock: _Contended, seen: Iterable[Doing]) -> str:
     number = mean(evidence.work.mean(lock.activities))
-    longest_ns = max((one.goroutine.waited_ns for one in seen), default=0)
+    longest_ns = max((waiter.goroutine.waited_ns for waiter in seen), default=0)
     longest = f", one for {duration(longest_ns, 2)} or longer" if longest_ns else ""
     return f"{number} goroutines wait on average{longest}."
 
 
-def _is_for(one: Doing, address: int) -> bool:
-    lock = one.goroutine.waits_for.lock
+def _is_for(waiter: Doing, address: int) -> bool:
+    lock = waiter.goroutine.waits_for.lock
     return lock is not None and lock.address == address
 
 
 def _held(evidence: Evidence, lock: _Contended, moments: Sequence[_LockMoment]) -> list[str]:
     """What those that hold the lock do while others wait for it, in sentences."""
     locked = [moment for moment in moments if not moment.is_free]
-    time = HoldTime(evidence, [one for moment in locked for one in moment.holders], lock.locked_at)
+    time = HoldTime(
+        evidence, [holder for moment in locked for holder in moment.holders], lock.locked_at
+    )
     held_ns = evidence.length_ns * len(locked) / len(evidence.moments.all)
-    is_seen = any(one.by for moment in locked for one in moment.holders)
+    is_seen = any(holder.by for moment in locked for holder in moment.holders)
     # The stack of a goroutine that runs is not known.
     if time.runs_in and locked and not is_seen and time.cpu_ns >= _RUNS * held_ns:
         return [f"Its holder runs, mostly in {place(time.runs_in)}."]
@@ -155,7 +157,7 @@ def _held(evidence: Evidence, lock: _Contended, moments: Sequence[_LockMoment]) 
 
 def _moment(moment: GoroutineMoment, lock: _Contended) -> _LockMoment | None:
     """The lock at a moment; None if nobody waited then, or it is not known whether it was held."""
-    waiting = [one for one in moment.at(lock.places) if _is_for(one, lock.address)]
+    waiting = [waiter for waiter in moment.at(lock.places) if _is_for(waiter, lock.address)]
     if not waiting:
         return None
     waits = waiting[0].goroutine.waits_for
@@ -166,10 +168,10 @@ def _moment(moment: GoroutineMoment, lock: _Contended) -> _LockMoment | None:
     if _is_free(state):
         return _LockMoment(is_free=True) if state.waiters >= _QUEUE else None
     ids = waits.surely_hold or waits.may_hold
-    holders = [one for goid in ids if (one := moment.by_id.get(goid))]
+    holders = [holder for goid in ids if (holder := moment.by_id.get(goid))]
     if len(holders) != 1 and not state.readers:
         return _LockMoment() if state.is_locked else None
-    return _LockMoment(tuple(LockHolder(one, _by(one.goroutine, lock)) for one in holders))
+    return _LockMoment(tuple(LockHolder(holder, _by(holder.goroutine, lock)) for holder in holders))
 
 
 def _is_free(state: LockState) -> bool:
@@ -197,8 +199,8 @@ def _locks_by_place(moments: Iterable[GoroutineMoment]) -> dict[Place, tuple[int
     """The lock for which most goroutines waited at each place: its address and its name."""
     seen: defaultdict[Place, Counter[tuple[int, str | None]]] = defaultdict(Counter)
     for moment in moments:
-        for one in moment.all:
-            lock = one.goroutine.waits_for.lock
+        for waiter in moment.all:
+            lock = waiter.goroutine.waits_for.lock
             if lock and lock.type in _LOCKS:
-                seen[one.place][lock.address, lock.name] += 1
+                seen[waiter.place][lock.address, lock.name] += 1
     return {where: locks.most_common(1)[0][0] for where, locks in seen.items()}

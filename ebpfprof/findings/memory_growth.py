@@ -73,7 +73,7 @@ def _about(evidence: Evidence) -> frozenset[Subject]:
     """The functions that allocated what was added; any if they are not known."""
     if not evidence.growing:
         return frozenset({MORE_GOROUTINES})
-    return frozenset(caller_outside_library(one.frames).function for one in evidence.growing)
+    return frozenset(caller_outside_library(stack.frames).function for stack in evidence.growing)
 
 
 def fine(evidence: Evidence) -> str:
@@ -161,17 +161,18 @@ def _places(evidence: Evidence) -> list[str]:
     """The stacks that allocated what was added; without a memory profile, the largest types."""
     if evidence.growing:
         most = [
-            f"{place(caller_outside_library(one.frames))}: {quantity(one.bytes, 'bytes', 2)} more"
-            for one in evidence.growing[:_MOST_PLACES]
+            f"{place(caller_outside_library(stack.frames))}: "
+            f"{quantity(stack.bytes, 'bytes', 2)} more"
+            for stack in evidence.growing[:_MOST_PLACES]
         ]
         return [f"Allocated by {', '.join(most)}."]
     if not evidence.largest_types:
         return []
     least = _LEAST_OF_HEAP * evidence.heap[-1].live
     types = [
-        f"{one.name} ({quantity(one.used, 'bytes', 2)})"
-        for one in evidence.largest_types[:_MOST_PLACES]
-        if one.used >= least
+        f"{kind.name} ({quantity(kind.used, 'bytes', 2)})"
+        for kind in evidence.largest_types[:_MOST_PLACES]
+        if kind.used >= least
     ]
     # The heap has the types of objects with pointers only.
     what = ", ".join(types) or "data without pointers, such as []byte and string"

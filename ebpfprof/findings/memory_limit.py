@@ -38,7 +38,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     uses = _uses(change) if change else []
     if change is None or not uses:
         return
-    use = max(uses, key=lambda one: (one.kills, _is_near(one.group), one.hits, _part(one.group)))
+    use = max(uses, key=lambda use: (use.kills, _is_near(use.group), use.hits, _part(use.group)))
     stalled = change.stalled("memory")
     # The page cache alone reaches a limit, too, and is then reclaimed: that is no fault.
     if use.kills or _is_near(use.group) or (use.hits and stalled >= _LEAST_STALLED):
@@ -66,7 +66,9 @@ def _uses(change: HostChange) -> list[_Use]:
     for after in change.after.memory_groups:
         earlier = before.get(after.name, MemoryGroup(name=after.name))
         known = [
-            one for one in (earlier, after) if one.limit_bytes and one.needed_bytes is not None
+            group
+            for group in (earlier, after)
+            if group.limit_bytes and group.needed_bytes is not None
         ]
         if known:
             hits = difference(earlier.hits, after.hits) or 0

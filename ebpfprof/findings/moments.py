@@ -102,7 +102,11 @@ class Moments:
 
     def of(self, activity: Activity) -> list[Doing]:
         """The goroutines of all dumps that did the same with the same stack."""
-        return [one for one in self.with_stack(activity.frames) if one.place == activity.at]
+        return [
+            goroutine
+            for goroutine in self.with_stack(activity.frames)
+            if goroutine.place == activity.at
+        ]
 
     def where(self, is_wanted: Callable[[Doing], bool]) -> list[Doing]:
         """The goroutines that are wanted, of all dumps."""
@@ -186,7 +190,9 @@ class _ClientPeers:
             outermost = goroutine.frames[-1].function if goroutine.frames else ""
             wait = goroutine.waits_for.file_wait
             if outermost == _WRITE_LOOP:
-                self._makers |= {one.address: goroutine.parent for one in goroutine.channels}
+                self._makers |= {
+                    channel.address: goroutine.parent for channel in goroutine.channels
+                }
             elif outermost == READ_LOOP and wait is not None and wait.file.peer:
                 self._peers[goroutine.parent] = wait.file.peer
             elif outermost == _GRPC_READER and wait is not None and wait.file.peer:

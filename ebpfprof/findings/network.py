@@ -64,7 +64,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
             for peer, waits in by_peer.items()
             if not peer or peer not in named
         ),
-        key=lambda one: -one[0].value,
+        key=lambda peer: -peer[0].value,
     )
     for share, peer, waits in peers[:_MOST]:
         if _is_much(evidence, waits, share) and _are_long(waits.seen):
@@ -73,7 +73,9 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 def fine(evidence: Evidence) -> str:
     """What was checked."""
-    of_requests = any(one.is_request and _is_answer(one) for one in evidence.work.activities)
+    of_requests = any(
+        activity.is_request and _is_answer(activity) for activity in evidence.work.activities
+    )
     words = ("no slow peer" if of_requests else "", packet_loss.fine(evidence))
     return ", ".join(filter(None, words))
 
@@ -149,57 +151,59 @@ def dialing_part(evidence: Evidence) -> dict[str, float]:
     By what that does now (is_connecting). What is left waits for a connection to become free.
     """
     work = evidence.work
-    waiting = work.mean(one for one in work.activities if one.operation == HTTP_CONNECTION)
+    waiting = work.mean(
+        activity for activity in work.activities if activity.operation == HTTP_CONNECTION
+    )
     parts: dict[str, float] = defaultdict(float)
-    for one in work.activities:
-        if waiting and one.frames and one.frames[-1].function in _DIALING:
-            parts[is_connecting(one.frames)] += work.mean([one]) / waiting
+    for activity in work.activities:
+        if waiting and activity.frames and activity.frames[-1].function in _DIALING:
+            parts[is_connecting(activity.frames)] += work.mean([activity]) / waiting
     scale = max(1.0, sum(parts.values()))
-    return {what: value / scale for what, value in parts.items()}
+    return {stage: value / scale for stage, value in parts.items()}
 
 
 def _connecting(evidence: Evidence) -> Iterator[tuple[Finding, str]]:
     """Connections that take long to make, and the address, "" if it is not known."""
     dialing = dialing_part(evidence)
     by_kind: dict[str, Waits] = defaultdict(Waits)
-    for one in evidence.work.activities:
-        if not one.is_request:
+    for activity in evidence.work.activities:
+        if not activity.is_request:
             continue
-        if one.operation == HTTP_CONNECTION:
-            for what, of_it in dialing.items():
-                by_kind[what].parts.append((one, of_it, 0.0))
-        elif one.operation == _DNS:
-            by_kind["DNS"].parts.append((one, 1.0, 0.0))
-        elif what := is_connecting(one.frames):
-            by_kind[what].parts.append((one, 1.0, 0.0))
+        if activity.operation == HTTP_CONNECTION:
+            for stage, of_it in dialing.items():
+                by_kind[stage].parts.append((activity, of_it, 0.0))
+        elif activity.operation == _DNS:
+            by_kind["DNS"].parts.append((activity, 1.0, 0.0))
+        elif stage := is_connecting(activity.frames):
+            by_kind[stage].parts.append((activity, 1.0, 0.0))
     names = _by_stage(evidence)
-    for what, waits in by_kind.items():
+    for stage, waits in by_kind.items():
         share = waits.share(evidence)
         if _is_much(evidence, waits, share):
-            common = names.get(what, Counter()).most_common(1)
+            common = names.get(stage, Counter()).most_common(1)
             peer = common[0][0] if common else ""
-            yield _slow_connect(evidence, what, waits, share, peer), peer
+            yield _slow_connect(evidence, stage, waits, share, peer), peer
 
 
 def _by_stage(evidence: Evidence) -> dict[str, Counter[str]]:
     """The addresses to which connections are made, by what that does (is_connecting)."""
     peers: dict[str, Counter[str]] = defaultdict(Counter)
     known: dict[Place, str] = {}
-    for doing in evidence.moments.where(lambda one: bool(one.peer)):
+    for doing in evidence.moments.where(lambda goroutine: bool(goroutine.peer)):
         if doing.place not in known:
             known[doing.place] = is_connecting(doing.goroutine.frames)
-        if what := known[doing.place]:
-            peers[what][doing.peer] += 1
+        if stage := known[doing.place]:
+            peers[stage][doing.peer] += 1
     return peers
 
 
-def _slow_connect(evidence: Evidence, what: str, waits: Waits, share: Share, peer: str) -> Finding:
+def _slow_connect(evidence: Evidence, stage: str, waits: Waits, share: Share, peer: str) -> Finding:
     of = f"{part(share)} of {evidence.work.of}"
-    if what == "DNS":
+    if stage == "DNS":
         title = f"Slow name lookups: {of}."
         server = f"The name server {peer}" if peer else "The name server"
         line = f"{server} is asked in {place(waits.place)}."
-    elif what == "TLS":
+    elif stage == "TLS":
         title = f"TLS handshakes with {peer or 'a peer'}: {of}."
         line = f"A connection is made in {place(waits.place)}."
     else:
@@ -207,7 +211,7 @@ def _slow_connect(evidence: Evidence, what: str, waits: Waits, share: Share, pee
         line = f"A connection is made in {place(waits.place)}."
     line += f" {mean(waits.mean(evidence))} requests wait for that on average."
     return Finding(
-        kind="slow_dns" if what == "DNS" else "slow_connect",
+        kind="slow_dns" if stage == "DNS" else "slow_connect",
         level=Level.SLOW,
         title=title,
         lines=(line,),

@@ -43,19 +43,19 @@ _SQL: Final = "database/sql.(*"
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Each pool that takes a large part of the time of requests."""
-    for operation, what in _NAMED.items():
+    for operation, resource in _NAMED.items():
         waits = _named(evidence, operation)
         if _is_starved(evidence, waits):
-            passed = [_users(evidence, operation, waits, one) for one in evidence.moments.all]
-            yield _finding(evidence, what, waits, passed, _counters(evidence, operation))
+            passed = [_users(evidence, operation, waits, moment) for moment in evidence.moments.all]
+            yield _finding(evidence, resource, waits, passed, _counters(evidence, operation))
     for channel in shared_channels(evidence):
         waits = channel.waits(evidence)
         if is_pool(channel) and _is_starved(evidence, waits):
             verb = "a place in" if channel.is_send else "an item of"
-            what = f"{verb} a channel (capacity {channel.capacity})"
+            resource = f"{verb} a channel (capacity {channel.capacity})"
             passed = [users(channel.waiting, moment) for moment in channel.dumps]
-            passed = [one[: channel.capacity] for one in passed]  # some had moved on
-            yield _finding(evidence, what, waits, passed)
+            passed = [users[: channel.capacity] for users in passed]  # some had moved on
+            yield _finding(evidence, resource, waits, passed)
 
 
 def fine(evidence: Evidence) -> str:
@@ -81,10 +81,10 @@ def _named(evidence: Evidence, operation: str) -> Waits:
     if operation == HTTP_CONNECTION:
         free = 1.0 - min(1.0, sum(dialing_part(evidence).values()))
     waits = Waits()
-    for one in evidence.work.activities:
-        if one.operation == operation and (one.is_request or not evidence.work.is_server):
-            waits.parts.append((one, free, 0.0))
-            waits.seen += evidence.moments.of(one)
+    for activity in evidence.work.activities:
+        if activity.operation == operation and (activity.is_request or not evidence.work.is_server):
+            waits.parts.append((activity, free, 0.0))
+            waits.seen += evidence.moments.of(activity)
     return waits
 
 
@@ -93,13 +93,13 @@ def _users(
 ) -> list[Doing]:
     """The goroutines that use what others wait for."""
     if operation == HTTP_CONNECTION:
-        return [one for one in moment.all if one.operation == HTTP_ANSWER]
+        return [user for user in moment.all if user.operation == HTTP_ANSWER]
     if operation == _SQL_CONNECTION:
         return [
-            one
-            for one in moment.all
-            if one.operation != operation
-            and any(frame.function.startswith(_SQL) for frame in one.goroutine.frames[:-1])
+            user
+            for user in moment.all
+            if user.operation != operation
+            and any(frame.function.startswith(_SQL) for frame in user.goroutine.frames[:-1])
         ]
     return users(waits.seen, moment)
 
@@ -107,32 +107,33 @@ def _users(
 def _counters(evidence: Evidence, operation: str) -> list[str]:
     """What the pools of this kind for which goroutines wait count themselves, in sentences."""
     if operation == _SQL_CONNECTION:
-        wanted = [one for one in evidence.pools.databases if one.waits or one.after.waiting]
-        wanted.sort(key=lambda one: (-one.waited_ns, -one.after.waiting))
-        return [one.sentence() for one in wanted[:_MOST_OBJECTS]]
+        wanted = [pool for pool in evidence.pools.databases if pool.waits or pool.after.waiting]
+        wanted.sort(key=lambda pool: (-pool.waited_ns, -pool.after.waiting))
+        return [pool.sentence() for pool in wanted[:_MOST_OBJECTS]]
     if operation == _SEMAPHORE:
-        taken = [one for one in evidence.pools.semaphores if one.waiting]
-        taken.sort(key=lambda one: -one.waiting)
+        taken = [semaphore for semaphore in evidence.pools.semaphores if semaphore.waiting]
+        taken.sort(key=lambda semaphore: -semaphore.waiting)
         return [
-            f"{one.used:,} of {one.size:,} in use, {counted(one.waiting, 'goroutine')} waiting."
-            for one in taken[:_MOST_OBJECTS]
+            f"{semaphore.used:,} of {semaphore.size:,} in use, "
+            f"{counted(semaphore.waiting, 'goroutine')} waiting."
+            for semaphore in taken[:_MOST_OBJECTS]
         ]
     if operation == HTTP_CONNECTION:
-        full = [one for one in evidence.pools.http if one.open >= one.limit]
+        full = [pool for pool in evidence.pools.http if pool.open >= pool.limit]
         return [
-            f"{one.open} of {one.limit} connections to {one.host} are open (MaxConnsPerHost)."
-            for one in full[:_MOST_OBJECTS]
+            f"{pool.open} of {pool.limit} connections to {pool.host} are open (MaxConnsPerHost)."
+            for pool in full[:_MOST_OBJECTS]
         ]
     return []
 
 
-def _text(one: Doing) -> str:
-    return doing(one.goroutine, one.peer, has_place=not one.peer)
+def _text(user: Doing) -> str:
+    return doing(user.goroutine, user.peer, has_place=not user.peer)
 
 
 def _finding(
     evidence: Evidence,
-    what: str,
+    resource: str,
     waits: Waits,
     passed: Sequence[Sequence[Doing]],
     counters: Sequence[str] = (),
@@ -142,16 +143,16 @@ def _finding(
     lines = list(counters) or [f"{mean(waits.mean(evidence))} goroutines wait for it on average."]
     most = max(map(len, passed), default=0)
     if most:
-        does = mostly(_text(one) for of_moment in passed for one in of_moment)
+        does = mostly(_text(user) for of_moment in passed for user in of_moment)
         verb = "uses" if most == 1 else "use"
         number = f"{counted(most, 'goroutine')} {verb} it at most"
         lines = lines if counters else [f"{lines[0][:-1]}; {number}."]
         lines += [f"A goroutine that uses it {does}."] if does else []
-    lines += routes(one.goroutine for one in waits.seen)
+    lines += routes(waiter.goroutine for waiter in waits.seen)
     return Finding(
         kind="starved_pool",
         level=Level.SLOW,
-        title=f"Pool: {evidence.work.who} wait {part(share)} of their time for {what}, in "
+        title=f"Pool: {evidence.work.who} wait {part(share)} of their time for {resource}, in "
         f"{place(waits.place)}.",
         lines=tuple(lines),
         share=share.value,

@@ -112,7 +112,7 @@ def explained(evidence: Evidence) -> Explanation:
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """The findings, the worst first, without those that follow from others."""
     given = list(findings)
-    kept = [one for one in given if not any(_follows(one, cause) for cause in given)]
+    kept = [finding for finding in given if not any(_follows(finding, cause) for cause in given)]
     return sorted(kept, key=lambda finding: finding.rank, reverse=True)
 
 

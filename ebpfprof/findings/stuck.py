@@ -40,11 +40,11 @@ _JOINS: Final = ("WaitGroup.Wait", "Cond.Wait")
 def find(evidence: Evidence) -> Iterator[Finding]:
     """Deadlocks, lost wakes and programs that are all asleep; then goroutines that hang."""
     pid, goroutines = evidence.program.pid, evidence.diagnosis.dump.goroutines
-    for one in evidence.diagnosis.stuck:
-        yield _stuck(one, evidence)
-    known = {member.goid for one in evidence.diagnosis.stuck for member in one.goroutines}
+    for group in evidence.diagnosis.stuck:
+        yield _stuck(group, evidence)
+    known = {member.goid for group in evidence.diagnosis.stuck for member in group.goroutines}
     for deadlock in channel_deadlocks(goroutines, evidence.channel_users):
-        members = {one.goid for one in (*deadlock.goroutines, *deadlock.behind)}
+        members = {goroutine.goid for goroutine in (*deadlock.goroutines, *deadlock.behind)}
         if known.isdisjoint(members):
             yield _over_channel(deadlock, pid)
             known |= members
@@ -67,12 +67,12 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 def requests_that_hang(suspects: Iterable[Suspects]) -> list[Suspects]:
     """Requests that wait for other goroutines: there are more and more, and none continues."""
     return [
-        one
-        for one in suspects
-        if one.came >= _LEAST_REQUESTS
-        and not one.is_alive
-        and is_in_request(one.group.first.frames)
-        and operation(one.group.first.frames) in _JOINS
+        suspect
+        for suspect in suspects
+        if suspect.came >= _LEAST_REQUESTS
+        and not suspect.is_alive
+        and is_in_request(suspect.group.first.frames)
+        and operation(suspect.group.first.frames) in _JOINS
     ]
 
 
@@ -108,7 +108,12 @@ def _behind(
     behind: list[DumpedGoroutine] = []
     last = list(known)
     while last:
-        new = {one.goid: one for goid in last for one in held_by[goid] if one.goid not in known}
+        new = {
+            goroutine.goid: goroutine
+            for goid in last
+            for goroutine in held_by[goid]
+            if goroutine.goid not in known
+        }
         behind += new.values()
         known |= new.keys()
         last = list(new)
@@ -130,9 +135,9 @@ def _stuck(stuck: Stuck, evidence: Evidence) -> Finding:
         title = f"All {number} are asleep and wait for each other."
     else:
         kind = "lost_wake"
-        what = stuck.lock.name or f"a {stuck.lock.type}"
+        lock = stuck.lock.name or f"a {stuck.lock.type}"
         verb = "waits" if len(members) == 1 else "wait"
-        title = f"Lost wake: {number} {verb} for {what}, which is free."
+        title = f"Lost wake: {number} {verb} for {lock}, which is free."
     lines = tuple(_member(member) for member in members[:_MOST_MEMBERS])
     return Finding(
         kind=kind,
@@ -171,9 +176,9 @@ def _member(goroutine: DumpedGoroutine, held: LockState | None = None) -> str:
     """What a goroutine of a deadlock waits for; the lock that it has, if that is given."""
     lock = goroutine.waits_for.lock
     has = f" has {held.name} and" if held and held.name else ""
-    what = f" for {lock.name}" if lock and lock.name else ""
-    where = place(caller(goroutine.frames))
-    return f"Goroutine {goroutine.goid}{has} waits{what} in {where}: {operation(goroutine.frames)}."
+    for_lock = f" for {lock.name}" if lock and lock.name else ""
+    where, does = place(caller(goroutine.frames)), operation(goroutine.frames)
+    return f"Goroutine {goroutine.goid}{has} waits{for_lock} in {where}: {does}."
 
 
 def _hang(hang: Hang, evidence: Evidence) -> Finding:
@@ -182,10 +187,10 @@ def _hang(hang: Hang, evidence: Evidence) -> Finding:
     oldest_ns = max(member.waited_ns for member in members)
     verb = "has" if len(members) == 1 else "have"
     lock = next((m.waits_for.lock for m in first.goroutines if m.waits_for.lock), None)
-    what = f" for {lock.name}" if lock and lock.name else ""
+    for_lock = f" for {lock.name}" if lock and lock.name else ""
     time = f"{ages(newest_ns, oldest_ns, 2)} or longer"
     title = (
-        f"Hang: {counted(len(members), 'goroutine')} {verb} waited {time}{what}: "
+        f"Hang: {counted(len(members), 'goroutine')} {verb} waited {time}{for_lock}: "
         f"{first.operation} in {place(first.place)}."
     )
     holder = hang.holder

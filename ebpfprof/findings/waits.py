@@ -36,12 +36,12 @@ class Waits:
 
     def mean(self, evidence: Evidence) -> float:
         """How many goroutines wait there at a time, on average."""
-        return sum(evidence.work.mean([one]) * of_it for one, of_it, _ in self.parts)
+        return sum(evidence.work.mean([activity]) * of_it for activity, of_it, _ in self.parts)
 
     @property
     def place(self) -> Frame:
         """Where most of them wait. Raises ValueError if there are none."""
-        return max(self.parts, key=lambda one: one[0].ns * one[1])[0].place
+        return max(self.parts, key=lambda wait: wait[0].ns * wait[1])[0].place
 
     def add(self, activity: Activity, seen: Iterable[Doing], of_all: int) -> None:
         """Add an activity: of `of_all` goroutines that dumps saw there, these are meant."""

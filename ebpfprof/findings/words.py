@@ -52,7 +52,8 @@ def rounded(value: float) -> str:
 
 def routes(goroutines: Iterable[DumpedGoroutine]) -> list[str]:
     """A sentence about the requests that goroutines handle, in a list; empty if none is known."""
-    named = Counter(one.request.route[:_MOST_OF_ROUTE] for one in goroutines if one.request)
+    requests = (goroutine.request for goroutine in goroutines if goroutine.request)
+    named = Counter(request.route[:_MOST_OF_ROUTE] for request in requests)
     largest = [
         f"{route} ({percent(count / named.total())})"
         for route, count in named.most_common(_MOST_ROUTES)

@@ -149,17 +149,23 @@ def _of_connections(work: WorkTime, serving: frozenset[str]) -> WorkTime:
     In a program without any, those that wait in the function that they began with are idle.
     """
     activities = (
-        replace(one, is_request=bool(one.frames) and one.frames[-1].function in serving)
-        for one in work.activities
+        replace(
+            activity, is_request=bool(activity.frames) and activity.frames[-1].function in serving
+        )
+        for activity in work.activities
     )
     by_connection = replace(work, activities=tuple(activities))
     if by_connection.is_server:
         return by_connection
-    at_work = tuple(one for one in work.activities if not _waits_for_work(one))
-    idle_ns = work.idle_ns + work.total_ns - sum(one.ns for one in at_work)
+    at_work = tuple(activity for activity in work.activities if not _waits_for_work(activity))
+    idle_ns = work.idle_ns + work.total_ns - sum(activity.ns for activity in at_work)
     return WorkTime(at_work, work.length_ns, idle_ns)
 
 
-def _waits_for_work(one: Activity) -> bool:
-    is_wait = one.operation in _FOR_WORK
-    return is_wait and bool(one.frames) and one.place.function == one.frames[-1].function
+def _waits_for_work(activity: Activity) -> bool:
+    is_wait = activity.operation in _FOR_WORK
+    return (
+        is_wait
+        and bool(activity.frames)
+        and activity.place.function == activity.frames[-1].function
+    )

@@ -77,8 +77,8 @@ class BpfMap:
                 # A kernel without attach cookies may also limit maps by RLIMIT_MEMLOCK (before
                 # 5.11).
                 features.require_cookies()
-            what = f"the map {self.name} of {self.max_entries} rows"
-            raise not_offered(what, error, "Is there too little memory?") from error
+            table = f"the map {self.name} of {self.max_entries} rows"
+            raise not_offered(table, error, "Is there too little memory?") from error
 
     @cached_property
     def _key(self) -> Any:  # noqa: ANN401 - a class of ctypes

@@ -70,10 +70,10 @@ def open_uprobe(path: str, offset: int, pid: int) -> int:
     try:
         return syscalls.perf_event_open(attr, pid, -1)
     except OSError as error:
-        what = f"a probe at offset {offset:#x} in process {pid}"
+        probe = f"a probe at offset {offset:#x} in process {pid}"
         if error.errno == errno.EACCES and not may_put_perf_uprobes():
-            what += ", for which it wants CAP_SYS_ADMIN (Linux 6.10 and newer do without)"
-        raise attach_refused(what, error) from error
+            probe += ", for which it wants CAP_SYS_ADMIN (Linux 6.10 and newer do without)"
+        raise attach_refused(probe, error) from error
 
 
 def may_open_events() -> bool:

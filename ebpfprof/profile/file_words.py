@@ -19,19 +19,19 @@ _KINDS: Final = {
 }
 
 
-def wait(what: FileWait, *, is_one: bool) -> str:
+def wait(file_wait: FileWait, *, is_one: bool) -> str:
     """ "reads from 10.0.0.1:80, here 10.0.0.2:4711 (tcp, fd 7)"; not `is_one`: "read from"."""
-    return f"{verb(what, is_one=is_one)} {_place(what.file)}"
+    return f"{verb(file_wait, is_one=is_one)} {_place(file_wait.file)}"
 
 
-def verb(what: FileWait, *, is_one: bool) -> str:
+def verb(file_wait: FileWait, *, is_one: bool) -> str:
     """What one, or several, do with the file."""
     ending = "s" if is_one else ""
-    if what.file.is_listener:
+    if file_wait.file.is_listener:
         return f"accept{ending} connections"
-    if what.file.is_connecting:
+    if file_wait.file.is_connecting:
         return f"connect{ending}"
-    return f"write{ending} to" if what.is_write else f"read{ending} from"
+    return f"write{ending} to" if file_wait.is_write else f"read{ending} from"
 
 
 def kind(file: OpenFile) -> str:

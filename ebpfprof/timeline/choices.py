@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 _CALLED_BY: Final = {"main.main": "runtime.main"}
 
 
-def chosen(timeline: Timeline, what: str) -> list[Chosen]:
+def chosen(timeline: Timeline, choice: str) -> list[Chosen]:
     """The goroutines that are meant: "G17", a function that they begin with, or "key=value".
 
     A label chooses the time from the first moment to the last at which it was seen.
     """
-    if what[:1] in "Gg" and what[1:].isdigit():
-        goids = {int(what[1:])}
+    if choice[:1] in "Gg" and choice[1:].isdigit():
+        goids = {int(choice[1:])}
         return _of(timeline, goids)
-    key, is_label, value = what.partition("=")
+    key, is_label, value = choice.partition("=")
     if is_label:
         return _of(timeline, None, (key, value))
-    name = _CALLED_BY.get(what, what)
+    name = _CALLED_BY.get(choice, choice)
     return _of(
         timeline,
         {goroutine.goid for goroutine in timeline.goroutines.values() if goroutine.name == name},

@@ -70,9 +70,9 @@ class ConnectionUse:
     waited_ns: int
 
 
-def is_address(what: str) -> bool:
+def is_address(text: str) -> bool:
     """Whether a text is an address ("10.0.0.2:4242", "[::1]:80") or a port (":8080")."""
-    host, colon, port = what.rpartition(":")
+    host, colon, port = text.rpartition(":")
     return bool(colon) and port.isdigit() and "=" not in host
 
 

@@ -13,18 +13,18 @@ def behind_check(instructions: Iterable[Instruction], register: str = "rax") -> 
     `register` has there what the caller put into it. A goroutine passes the place once in each
     call: behind the check the function does not begin again on a larger stack.
     """
-    past_check, found = False, None
+    past_check, emulated = False, None
     for instruction in instructions:
         if past_check and instruction.is_cheap:
             return instruction.address
-        if past_check and instruction.emulated and found is None:
-            found = instruction.address
+        if past_check and instruction.emulated and emulated is None:
+            emulated = instruction.address
         if register in instruction.written or (
             past_check and (instruction.is_call or instruction.is_jump)
         ):
             break
         past_check = past_check or instruction.is_jump
-    return found
+    return emulated
 
 
 def at_entry(instructions: Iterable[Instruction], registers: Collection[str]) -> int | None:
@@ -34,16 +34,16 @@ def at_entry(instructions: Iterable[Instruction], registers: Collection[str]) ->
     There the stack check's jump will do: such a stack never grows. `registers` have there what the
     caller put into them. None if no instruction there is emulated.
     """
-    found = None
+    emulated = None
     for instruction in instructions:
         if instruction.is_cheap:
             return instruction.address
-        if instruction.emulated and not instruction.is_call and found is None:
-            found = instruction.address
+        if instruction.emulated and not instruction.is_call and emulated is None:
+            emulated = instruction.address
         if (
             instruction.is_call
             or instruction.is_jump
             or not instruction.written.isdisjoint(registers)
         ):
             break
-    return found
+    return emulated

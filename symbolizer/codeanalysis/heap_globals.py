@@ -71,9 +71,11 @@ def _operands(binary: GoBinary, name: str) -> list[Operand]:
     raise GoTableError(f"the program has no function {name}: its memory profile can't be read")
 
 
-def _checked(binary: GoBinary, name: str, found: list[Operand], size: int = _WORD_BYTES) -> int:
+def _checked(
+    binary: GoBinary, name: str, candidates: list[Operand], size: int = _WORD_BYTES
+) -> int:
     """The address of the one operand, if it can be that of such a variable."""
-    for operand in found:
+    for operand in candidates:
         if operand.size in (0, size) and is_variable(binary.elf, operand.address, size, size):
             return operand.address
     raise GoTableError(

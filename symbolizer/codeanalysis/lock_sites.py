@@ -113,8 +113,8 @@ class LockSites:
         """Raises GoTableError if the table of names is corrupt."""
         self._binary = binary
         names = (*_LOCKS, *_UNLOCKS, *_SLOW_LOCKS, *_SLOW_UNLOCKS)
-        found = binary.functions_by_name(names)
-        self._names = {function.entry: name for name in names for function in found[name]}
+        functions = binary.functions_by_name(names)
+        self._names = {function.entry: name for name in names for function in functions[name]}
         self._left = _MAX_BYTES
         self._codes: dict[int, _Code | None] = {}
         self._held: dict[int, tuple[LockPlace, ...]] = {}
@@ -153,20 +153,20 @@ class LockSites:
         if code is None:
             return ()
         call = _call(code, return_pc)
-        found: dict[LockPlace, None] = {}
+        places: dict[LockPlace, None] = {}
         for start, where, is_read in code.locked:
             if where == _UNKNOWN or call not in _reachable(code, start, where):
                 continue
             is_sure = code.is_clear and not _may_lack(code, call, where)
-            found[LockPlace(where.variable or 0, where.offset, is_read, is_sure)] = None
-        return tuple(found)
+            places[LockPlace(where.variable or 0, where.offset, is_read, is_sure)] = None
+        return tuple(places)
 
     def _find_released(self, return_pc: int) -> tuple[LockPlace, ...] | None:
         code = self._code(return_pc)
         if code is None:
             return ()
         call = _call(code, return_pc)
-        found: dict[LockPlace, None] = {}
+        places: dict[LockPlace, None] = {}
         for address, where in code.unlocked.items():
             taken = {at for at, instruction in code.taking.values() if instruction == where}
             is_own = address not in _after(code, (code.entry,), taken)
@@ -174,8 +174,8 @@ class LockSites:
                 continue
             if where == _UNKNOWN:
                 return None
-            found[LockPlace(where.variable or 0, where.offset)] = None
-        return tuple(found)
+            places[LockPlace(where.variable or 0, where.offset)] = None
+        return tuple(places)
 
     def argument_bytes(self, return_pc: int) -> int | None:
         """The room for the arguments of the function with a call; None if it is not known."""
@@ -206,36 +206,38 @@ class LockSites:
             return None
         self._left -= size
         code = list(detailed_decoder().disasm(text, function.entry))
-        found = _Code(function.entry, _flow(code), [], {}, {})
-        for at, instruction in enumerate(code):
+        uses = _Code(function.entry, _flow(code), [], {}, {})
+        for index, instruction in enumerate(code):
             name = (
                 self._names.get(_target(instruction))
                 if instruction.group(x86_const.X86_GRP_CALL)
                 else None
             )
             if name in _LOCKS:
-                where = _argument(code, at, _ARGUMENT)
-                found.locked.append((instruction.address + instruction.size, where, _LOCKS[name]))
-                found.taking[instruction.address] = instruction.address, where
+                where = _argument(code, index, _ARGUMENT)
+                uses.locked.append((instruction.address + instruction.size, where, _LOCKS[name]))
+                uses.taking[instruction.address] = instruction.address, where
             elif name in _UNLOCKS:
-                found.unlocked[instruction.address] = _argument(code, at, _ARGUMENT)
+                uses.unlocked[instruction.address] = _argument(code, index, _ARGUMENT)
             elif name in _SLOW_LOCKS:
-                address, where = _changed(code, at, _SLOW_LOCKS[name])
+                address, where = _changed(code, index, _SLOW_LOCKS[name])
                 is_read = _SLOW_LOCKS[name] == _READER_COUNT
-                found.locked.append((instruction.address + instruction.size, where, is_read))
-                found.taking[instruction.address] = address, where
+                uses.locked.append((instruction.address + instruction.size, where, is_read))
+                uses.taking[instruction.address] = address, where
             elif name in _SLOW_UNLOCKS:
-                address, where = _changed(code, at, _SLOW_UNLOCKS[name])
-                found.unlocked[address] = where
-        return found if found.locked or found.unlocked else None
+                address, where = _changed(code, index, _SLOW_UNLOCKS[name])
+                uses.unlocked[address] = where
+        return uses if uses.locked or uses.unlocked else None
 
     def _calls_any(self, text: bytes, entry: int) -> bool:
-        at = text.find(b"\xe8")
-        while at >= 0:
-            displacement = int.from_bytes(text[at + 1 : at + _CALL_BYTES], "little", signed=True)
-            if entry + at + _CALL_BYTES + displacement in self._names:
+        offset = text.find(b"\xe8")
+        while offset >= 0:
+            displacement = int.from_bytes(
+                text[offset + 1 : offset + _CALL_BYTES], "little", signed=True
+            )
+            if entry + offset + _CALL_BYTES + displacement in self._names:
                 return True
-            at = text.find(b"\xe8", at + 1)
+            offset = text.find(b"\xe8", offset + 1)
         return False
 
 

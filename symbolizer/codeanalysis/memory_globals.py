@@ -46,9 +46,9 @@ def memory_globals(binary: GoBinary) -> MemoryGlobals:
         at = named.index(heap + central) if heap + central in named else len(named)
         statistics, again, alloc, *rest = [*named[at + 1 :], 0, 0, 0]
         controller = alloc - total
-        found = MemoryGlobals(heap, statistics, controller)
-        if statistics == again and controller in rest and _are_variables(binary, found):
-            return found
+        variables = MemoryGlobals(heap, statistics, controller)
+        if statistics == again and controller in rest and _are_variables(binary, variables):
+            return variables
     raise GoTableError(
         f"{_REFILL} does not use the heap as in known versions of Go: this program was compiled in "
         "an unknown way"
@@ -67,9 +67,9 @@ def require_statistics(layout: RuntimeLayout) -> None:
         )
 
 
-def _are_variables(binary: GoBinary, found: MemoryGlobals) -> bool:
+def _are_variables(binary: GoBinary, variables: MemoryGlobals) -> bool:
     sizes = ("mheap", "mstats", "gcControllerState")
-    addresses = (found.heap, found.statistics, found.controller)
+    addresses = (variables.heap, variables.statistics, variables.controller)
     return all(
         is_variable(binary.elf, address, binary.layout.size(name))
         for address, name in zip(addresses, sizes, strict=True)

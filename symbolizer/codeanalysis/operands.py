@@ -38,7 +38,7 @@ def operands(elf: ElfFile, function: Function) -> list[Operand]:
         code = elf.read(function.entry, min(function.end - function.entry, _MAX_CODE_BYTES))
     except ElfError as error:
         raise GoTableError(f"the program's text is not in the file: {error}") from error
-    found = []
+    used = []
     for instruction in detailed_decoder().disasm(code, function.entry):
         for number, operand in enumerate(instruction.operands):
             if operand.type != x86_const.X86_OP_MEM or operand.mem.base != x86_const.X86_REG_RIP:
@@ -46,8 +46,8 @@ def operands(elf: ElfFile, function: Function) -> list[Operand]:
             is_address = instruction.id == x86_const.X86_INS_LEA
             loads = instruction.id == x86_const.X86_INS_MOV and number == 1
             address = instruction.address + instruction.size + operand.mem.disp
-            found.append(Operand(address, 0 if is_address else operand.size, loads, is_address))
-    return found
+            used.append(Operand(address, 0 if is_address else operand.size, loads, is_address))
+    return used
 
 
 def is_variable(elf: ElfFile, vaddr: int, size: int, alignment: int = 8) -> bool:

@@ -206,9 +206,9 @@ def _wake(code: RuntimeCode) -> int:
         if not any(waker.entry <= pc < waker.end for pc in calls):
             raise unknown_code(f"{_WAKE} was inlined into {waker.name}")
     for function in code.functions(_WAKE):
-        found = behind_check(code.decoded(function))
-        if found is not None:
-            return found
+        pc = behind_check(code.decoded(function))
+        if pc is not None:
+            return pc
     raise unknown_code(f"{_WAKE} has no place for a probe")
 
 

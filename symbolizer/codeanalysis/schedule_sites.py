@@ -120,22 +120,24 @@ def schedule_sites(binary: GoBinary) -> ScheduleSites:
         if not code.functions(name):
             raise GoTableError(f"the function table lacks {name}: the program may be obfuscated")
     is_newer = all(code.functions(name) for name, *_ in _DESTROYS)  # Go 1.22 on
-    found = [*_called(code), *_ready(code)]
+    probed = [*_called(code), *_ready(code)]
     missing = []
     for name, moment, registers in (*_ON_G0, *(_NEWER if is_newer else _OLDER)):
         places = [at_entry(code.decoded(function), registers) for function in code.functions(name)]
-        found += [ScheduleSite(moment, pc) for pc in places if pc is not None]
+        probed += [ScheduleSite(moment, pc) for pc in places if pc is not None]
         if not any(places) and name not in _NOT_ALWAYS_LINKED:
             missing.append(name)
     for name, moment in _ON_GOROUTINES:
         functions = code.functions(name)
-        found += [ScheduleSite(moment, _behind_any_check(code, function)) for function in functions]
+        probed += [
+            ScheduleSite(moment, _behind_any_check(code, function)) for function in functions
+        ]
         if not functions:
             missing.append(name)
     for moment in _NEEDED:
-        if not any(site.moment is moment for site in found):
+        if not any(site.moment is moment for site in probed):
             raise unknown_code(f"it has no place for a probe at the moment {moment.value}")
-    by_pc = {site.pc: site for site in found}
+    by_pc = {site.pc: site for site in probed}
     sites = tuple(by_pc[pc] for pc in sorted(by_pc))
     return ScheduleSites(sites, tuple(missing), tells_preemption=is_newer)
 
@@ -149,15 +151,15 @@ def _ready(code: RuntimeCode) -> list[ScheduleSite]:
 def _called(code: RuntimeCode) -> list[ScheduleSite]:
     """The sites at calls: before a new goroutine gets into a run queue, and around an assist."""
     creates = code.functions(_CREATES)
-    found = [
+    sites = [
         ScheduleSite(ScheduleMoment.CREATE, pc)
         for pc in code.calls(_PUTS)
         if any(create.entry <= pc < create.end for create in creates)
     ]
     for pc in code.calls(_ASSISTS):
-        found.append(ScheduleSite(ScheduleMoment.ASSIST, pc))
-        found.append(ScheduleSite(ScheduleMoment.ASSIST_END, pc + CALL_BYTES))
-    return found
+        sites.append(ScheduleSite(ScheduleMoment.ASSIST, pc))
+        sites.append(ScheduleSite(ScheduleMoment.ASSIST_END, pc + CALL_BYTES))
+    return sites
 
 
 def _behind_any_check(code: RuntimeCode, function: Function) -> int:

@@ -23,13 +23,13 @@ def allm_address(binary: GoBinary) -> int:
     """
     for function in binary.functions_named(_INIT):
         used = [o for o in operands(binary.elf, function) if o.is_address or o.size == _WORD_BYTES]
-        found = {
+        addresses = {
             load.address
             for load, store in pairwise(used)
             if load.loads and store.is_address and store.address == load.address
         }
-        if len(found) == 1 and is_variable(binary.elf, min(found), _WORD_BYTES):
-            return min(found)
+        if len(addresses) == 1 and is_variable(binary.elf, min(addresses), _WORD_BYTES):
+            return min(addresses)
     raise GoTableError(
         f"{_INIT} does not add to the list of threads as in known versions of Go: this program was "
         "compiled in an unknown way"

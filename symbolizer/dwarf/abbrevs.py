@@ -61,9 +61,11 @@ class Abbrev:
 class AbbrevTable:
     """The abbreviations of a unit, read as far as they are needed: most units are never entered."""
 
-    def __init__(self, data: bytes, at: int, version: int, wanted: Wanted, work: Work) -> None:
+    def __init__(
+        self, data: bytes, position: int, version: int, wanted: Wanted, work: Work
+    ) -> None:
         self._data = data
-        self._at = at
+        self._at = position
         self._version = version
         self._wanted = wanted
         self._work = work
@@ -73,11 +75,11 @@ class AbbrevTable:
     def find(self, number: int) -> Abbrev | None:
         """Return the abbreviation of that number, None if there is none. Raises DwarfError."""
         while number not in self.known and not self._is_done and len(self.known) < _MAX_ABBREVS:
-            code, at = uleb(self._data, self._at)
+            code, position = uleb(self._data, self._at)
             if code == 0:
                 self._is_done = True
                 break
-            abbrev, self._at = self._read(at)
+            abbrev, self._at = self._read(position)
             self.known.setdefault(code, abbrev)
         return self.known.get(number)
 
@@ -88,19 +90,19 @@ class AbbrevTable:
             raise DwarfError(f"there is no abbreviation {number}")
         return abbrev
 
-    def _read(self, at: int) -> tuple[Abbrev, int]:
+    def _read(self, position: int) -> tuple[Abbrev, int]:
         """Return the abbreviation whose code ends at an offset, and the offset behind it."""
         data = self._data
-        tag, at = uleb(data, at)
-        has_children = data[at : at + 1] == b"\1"
-        at += 1
+        tag, position = uleb(data, position)
+        has_children = data[position : position + 1] == b"\1"
+        position += 1
         specs: list[tuple[int, int, int]] = []
         while True:
-            attribute, at = uleb(data, at)
-            form, at = uleb(data, at)
+            attribute, position = uleb(data, position)
+            form, position = uleb(data, position)
             constant = 0
             if form == FORM_IMPLICIT_CONST:
-                constant, at = sleb(data, at)
+                constant, position = sleb(data, position)
             self._work.spend(1)
             self._work.keep(1, _SPEC_BYTES)
             if not attribute and not form:
@@ -112,29 +114,29 @@ class AbbrevTable:
         reads = any(step.op == READ for step in steps)
         is_fixed = not reads and all(step.op == SKIP for step in skips)
         fixed = sum(step.size for step in skips) if is_fixed else -1
-        return Abbrev(tag, has_children, steps, skips, fixed, reads), at
+        return Abbrev(tag, has_children, steps, skips, fixed, reads), position
 
 
-def skip(data: bytes, at: int, op: int, size: int) -> int:
+def skip(data: bytes, position: int, op: int, size: int) -> int:
     """Return the offset behind a value that is not read. Raises DwarfError, IndexError."""
     if op == SKIP:
-        return at + size
+        return position + size
     if op == SKIP_ULEB:
-        while data[at] >= 0x80:
-            at += 1
-        return at + 1
+        while data[position] >= 0x80:
+            position += 1
+        return position + 1
     if op == SKIP_STRING:
-        end = data.find(0, at)
+        end = data.find(0, position)
         if end < 0:
             raise DwarfError("a name does not end")
         return end + 1
     if op == UNKNOWN:
         raise DwarfError("an entry has a value of unknown form")
     if size:
-        length = int.from_bytes(data[at : at + size], "little")
-        return at + size + length
-    length, at = uleb(data, at)
-    return at + length
+        length = int.from_bytes(data[position : position + size], "little")
+        return position + size + length
+    length, position = uleb(data, position)
+    return position + length
 
 
 def _steps(specs: list[tuple[int, int, int]], wanted: Set[int]) -> tuple[Step, ...]:

@@ -51,28 +51,28 @@ class DwarfError(SymbolizerError):
     """The DWARF is corrupt, or larger or deeper than that of any real program."""
 
 
-def take(data: bytes, at: int, size: int) -> bytes:
+def take(data: bytes, position: int, size: int) -> bytes:
     """Return `size` bytes. Raises DwarfError if they are not all there."""
-    value = data[at : at + size]
+    value = data[position : position + size]
     if len(value) != size:
         raise DwarfError("an entry runs past the end of its section")
     return value
 
 
-def uleb(data: bytes, at: int) -> tuple[int, int]:
+def uleb(data: bytes, position: int) -> tuple[int, int]:
     """Return an unsigned LEB128 number and the offset behind it. Raises DwarfError."""
     value = 0
-    for index, byte in enumerate(data[at : at + 10]):
+    for index, byte in enumerate(data[position : position + 10]):
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            return value, at + index + 1
+            return value, position + index + 1
     raise DwarfError("a number does not end")
 
 
-def sleb(data: bytes, at: int) -> tuple[int, int]:
+def sleb(data: bytes, position: int) -> tuple[int, int]:
     """Return a signed LEB128 number and the offset behind it. Raises DwarfError."""
-    value, end = uleb(data, at)
-    bits = 7 * (end - at)
+    value, end = uleb(data, position)
+    bits = 7 * (end - position)
     return value - (1 << bits) if value >> (bits - 1) else value, end
 
 
@@ -81,8 +81,8 @@ Reader = Callable[[bytes, int, int], tuple[Value, int]]
 
 
 def _fixed(size: int) -> Reader:
-    def read(data: bytes, at: int, _unit: int) -> tuple[Value, int]:
-        return int.from_bytes(take(data, at, size), "little"), at + size
+    def read(data: bytes, position: int, _unit: int) -> tuple[Value, int]:
+        return int.from_bytes(take(data, position, size), "little"), position + size
 
     return read
 
@@ -90,46 +90,46 @@ def _fixed(size: int) -> Reader:
 def _relative(size: int) -> Reader:
     """Return a reader of references that count from the start of the unit."""
 
-    def read(data: bytes, at: int, unit: int) -> tuple[Value, int]:
-        return unit + int.from_bytes(take(data, at, size), "little"), at + size
+    def read(data: bytes, position: int, unit: int) -> tuple[Value, int]:
+        return unit + int.from_bytes(take(data, position, size), "little"), position + size
 
     return read
 
 
-def _relative_uleb(data: bytes, at: int, unit: int) -> tuple[Value, int]:
-    value, end = uleb(data, at)
+def _relative_uleb(data: bytes, position: int, unit: int) -> tuple[Value, int]:
+    value, end = uleb(data, position)
     return unit + value, end
 
 
 def _block(size: int) -> Reader:
     """Return a reader of blocks behind a length of `size` bytes, 0 for LEB128."""
 
-    def read(data: bytes, at: int, _unit: int) -> tuple[Value, int]:
+    def read(data: bytes, position: int, _unit: int) -> tuple[Value, int]:
         if size:
-            length, at = int.from_bytes(take(data, at, size), "little"), at + size
+            length, position = int.from_bytes(take(data, position, size), "little"), position + size
         else:
-            length, at = uleb(data, at)
-        return take(data, at, length), at + length
+            length, position = uleb(data, position)
+        return take(data, position, length), position + length
 
     return read
 
 
-def _string(data: bytes, at: int, _unit: int) -> tuple[Value, int]:
-    end = data.find(b"\0", at, at + _MAX_NAME_BYTES)
+def _string(data: bytes, position: int, _unit: int) -> tuple[Value, int]:
+    end = data.find(b"\0", position, position + _MAX_NAME_BYTES)
     if end < 0:
         raise DwarfError("a name does not end")
-    return data[at:end], end + 1
+    return data[position:end], end + 1
 
 
 # The forms of DWARF 5, section 7.5.5, and GNU's. Of indices, these return the index itself.
 FORMS: Final[dict[int, Reader]] = {
     **{form: _fixed(size) for form, size in SIZES.items() if form != FORM_IMPLICIT_CONST},
-    **dict.fromkeys(ULEBS, lambda data, at, _unit: uleb(data, at)),
+    **dict.fromkeys(ULEBS, lambda data, position, _unit: uleb(data, position)),
     **{form: _relative(size) for form, size in _RELATIVE.items()},
     **{form: _block(size) for form, size in BLOCKS.items()},
     FORM_STRING: _string,
-    FORM_SDATA: lambda data, at, _unit: sleb(data, at),
+    FORM_SDATA: lambda data, position, _unit: sleb(data, position),
     FORM_REF_UDATA: _relative_uleb,
-    FORM_FLAG_PRESENT: lambda _data, at, _unit: (1, at),
+    FORM_FLAG_PRESENT: lambda _data, position, _unit: (1, position),
 }
 """Readers of values; FORM_IMPLICIT_CONST has none: the abbreviation has its value."""

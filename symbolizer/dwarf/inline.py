@@ -149,15 +149,15 @@ class Functions:
         table = self._units.table(unit)
         known = table.known
         spend = self._units.work.spend
-        at, end, depth, count = 0, len(data), 0, 0
+        position, end, depth, count = 0, len(data), 0, 0
         # From this depth on, calls are inside a function or call that has no wanted address.
         quiet, has_jumped = _MAX_UNIT_BYTES, False
-        while at < end:
+        while position < end:
             count += 1
             if not count & 0xFFF:
                 spend(0x1000)
-            code = data[at]
-            at += 1
+            code = data[position]
+            position += 1
             if not code:
                 depth -= 1
                 if depth < quiet:
@@ -166,18 +166,18 @@ class Functions:
                     break
                 continue
             if code >= 0x80:
-                code, at = uleb(data, at - 1)
+                code, position = uleb(data, position - 1)
             abbrev = known.get(code) or table.get(code)
             if abbrev.has_children:
                 depth += 1
             if abbrev.fixed >= 0:
-                at += abbrev.fixed
+                position += abbrev.fixed
                 continue
             tag = abbrev.tag
             if tag == TAG_SUBPROGRAM or (
                 tag == TAG_INLINED and depth - abbrev.has_children < quiet
             ):
-                values, at = read_values(data, at, unit, abbrev)
+                values, position = read_values(data, position, unit, abbrev)
                 holds = self._note(chains, unit, wanted, Call(depth, unit, values), abbrev)
                 if not holds and abbrev.has_children:
                     quiet = min(quiet, depth)
@@ -187,18 +187,18 @@ class Functions:
                     continue
                 has_jumped |= AT_SIBLING in values
             elif abbrev.reads and tag != TAG_INLINED:
-                values, at = read_values(data, at, unit, abbrev)
+                values, position = read_values(data, position, unit, abbrev)
                 if tag not in _TYPE_TAGS:
                     continue
             else:
                 for op, size, _, _, _ in abbrev.skips:
-                    at = at + size if op == SKIP else skip(data, at, op, size)
+                    position = position + size if op == SKIP else skip(data, position, op, size)
                 continue
             if AT_SIBLING in values and abbrev.has_children:
                 sibling = values[AT_SIBLING][1]
                 after = sibling - unit.first if isinstance(sibling, int) else 0
-                if after > at:
-                    at = after
+                if after > position:
+                    position = after
                     depth -= 1
                     if depth < quiet:
                         quiet = _MAX_UNIT_BYTES

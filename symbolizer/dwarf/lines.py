@@ -77,27 +77,27 @@ def line_program(units: Units, unit: Unit) -> LineProgram | None:
 
 
 def _parsed(units: Units, unit: Unit, data: bytes, version: int) -> LineProgram:
-    at = 8 if version >= 5 else 6
-    (header_bytes,) = struct.unpack_from("<I", data, at)
-    code_at = at + 4 + header_bytes
+    position = 8 if version >= 5 else 6
+    (header_bytes,) = struct.unpack_from("<I", data, position)
+    code_at = position + 4 + header_bytes
     # Then default_is_stmt, and from version 4 on operations per instruction (1 on x86).
-    at += 4
-    step, at = data[at], at + (3 if version >= 4 else 2)
-    line_base, line_range, opcodes = struct.unpack_from("<bBB", data, at)
+    position += 4
+    step, position = data[position], position + (3 if version >= 4 else 2)
+    line_base, line_range, opcodes = struct.unpack_from("<bBB", data, position)
     if not line_range or not opcodes or code_at > len(data):
         raise DwarfError("a line program's header contradicts itself")
-    at += 3
-    operands = b"\0" + data[at : at + opcodes - 1]
-    at += opcodes - 1
+    position += 3
+    operands = b"\0" + data[position : position + opcodes - 1]
+    position += opcodes - 1
     comp_dir = ""
     if AT_COMP_DIR in unit.values:
         comp_dir = units.text(unit, *unit.values[AT_COMP_DIR])
     if version >= 5:
-        entries, at = _entries(units, unit, data, at)
+        entries, position = _entries(units, unit, data, position)
         directories = [name for name, _ in entries]
-        files, at = _entries(units, unit, data, at)
+        files, position = _entries(units, unit, data, position)
     else:
-        directories, files = _old_entries(units, data, at, comp_dir)
+        directories, files = _old_entries(units, data, position, comp_dir)
     return LineProgram(
         tuple(directories),
         tuple(files),
@@ -110,19 +110,21 @@ def _parsed(units: Units, unit: Unit, data: bytes, version: int) -> LineProgram:
     )
 
 
-def _entries(units: Units, unit: Unit, data: bytes, at: int) -> tuple[list[tuple[str, int]], int]:
+def _entries(
+    units: Units, unit: Unit, data: bytes, position: int
+) -> tuple[list[tuple[str, int]], int]:
     """Return directories or files of version 5, and the offset behind them."""
     formats = []
-    count, at = data[at], at + 1
+    count, position = data[position], position + 1
     if count > _MAX_FORMATS:
         raise DwarfError("a line program's header contradicts itself")
     for _ in range(count):
-        content, at = uleb(data, at)
-        form, at = uleb(data, at)
+        content, position = uleb(data, position)
+        form, position = uleb(data, position)
         if form not in FORMS:
             raise DwarfError(f"a file's name has unknown form {form:#x}")
         formats.append((content, form))
-    count, at = uleb(data, at)
+    count, position = uleb(data, position)
     if count > _MAX_FILES:
         raise DwarfError("a line program has more files than any real one")
     units.work.spend(count * (len(formats) + 1))
@@ -130,41 +132,41 @@ def _entries(units: Units, unit: Unit, data: bytes, at: int) -> tuple[list[tuple
     for _ in range(count):
         name, directory = "", 0
         for content, form in formats:
-            value, at = FORMS[form](data, at, 0)
+            value, position = FORMS[form](data, position, 0)
             if content == _CONTENT_PATH:
                 name = units.text(unit, form, value)
             elif content == _CONTENT_DIRECTORY and isinstance(value, int):
                 directory = value
         entries.append((name, directory))
-    return entries, at
+    return entries, position
 
 
 def _old_entries(
-    units: Units, data: bytes, at: int, comp_dir: str
+    units: Units, data: bytes, position: int, comp_dir: str
 ) -> tuple[list[str], list[tuple[str, int]]]:
     """Return directories and files of versions before 5: they count from 1."""
     directories = [comp_dir]
     files = [("", 0)]
-    while data[at]:
-        name, at = _string(data, at)
+    while data[position]:
+        name, position = _string(data, position)
         directories.append(name)
         units.work.spend(1)
-    at += 1
-    while data[at]:
-        name, at = _string(data, at)
-        directory, at = uleb(data, at)
-        _modified, at = uleb(data, at)
-        _size, at = uleb(data, at)
+    position += 1
+    while data[position]:
+        name, position = _string(data, position)
+        directory, position = uleb(data, position)
+        _modified, position = uleb(data, position)
+        _size, position = uleb(data, position)
         files.append((name, directory))
         units.work.spend(1)
     return directories, files
 
 
-def _string(data: bytes, at: int) -> tuple[str, int]:
-    end = data.find(b"\0", at, at + _MAX_PATH_BYTES)
+def _string(data: bytes, position: int) -> tuple[str, int]:
+    end = data.find(b"\0", position, position + _MAX_PATH_BYTES)
     if end < 0:
         raise DwarfError("a name does not end")
-    return data[at:end].decode("utf-8", "replace"), end + 1
+    return data[position:end].decode("utf-8", "replace"), end + 1
 
 
 class _Rows:
@@ -207,45 +209,45 @@ def _run(program: LineProgram, rows: _Rows, allowance: Allowance) -> dict[int, t
     specials = range(256 - first_special)
     advances = [0] * first_special + [op // program.line_range * step for op in specials]
     lines = [0] * first_special + [program.line_base + op % program.line_range for op in specials]
-    at, address, file, line, pause = 0, 0, 1, 1, 0
+    position, address, file, line, pause = 0, 0, 1, 1, 0
     # The current row, which ends where the next one begins, and the next wanted address.
     start, start_file, start_line, want = -1, 1, 1, 0
-    while at < end:
-        if at >= pause:
-            pause = at + _PAUSE_BYTES
+    while position < end:
+        if position >= pause:
+            pause = position + _PAUSE_BYTES
             allowance.check()
-        op = code[at]
-        at += 1
+        op = code[position]
+        position += 1
         ends = False
         if op >= first_special:
             address += advances[op]
             line += lines[op]
         elif op == 0:
-            size, at = uleb(code, at)
-            kind = code[at] if size else 0
+            size, position = uleb(code, position)
+            kind = code[position] if size else 0
             if kind == 2 and size == 9:
-                address = int.from_bytes(code[at + 1 : at + size], "little")
-            at += size
+                address = int.from_bytes(code[position + 1 : position + size], "little")
+            position += size
             if kind != 1:
                 continue
             ends = True
         elif op != 1:
             if op == 2:
-                amount, at = uleb(code, at)
+                amount, position = uleb(code, position)
                 address = address + amount * step & _ADDRESS_MASK
             elif op == 3:
-                amount, at = sleb(code, at)
+                amount, position = sleb(code, position)
                 line += amount
             elif op == 4:
-                file, at = uleb(code, at)
+                file, position = uleb(code, position)
             elif op == 8:
                 address += advances[255]
             elif op == 9:
-                address += int.from_bytes(code[at : at + 2], "little")
-                at += 2
+                address += int.from_bytes(code[position : position + 2], "little")
+                position += 2
             else:
                 for _ in range(operands[op]):
-                    _, at = uleb(code, at)
+                    _, position = uleb(code, position)
             continue
         # A new row: it ends the current one.
         if start < 0:

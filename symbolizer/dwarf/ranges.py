@@ -52,9 +52,9 @@ class UnitRanges:
 
     def units_of(self, address: int) -> list[int]:
         """Return the starts of the units that have an address, the closest range first."""
-        at = bisect_right(self._lows, address) - 1
+        position = bisect_right(self._lows, address) - 1
         starts: list[int] = []
-        for index in range(at, max(-1, at - _MAX_OVERLAPS), -1):
+        for index in range(position, max(-1, position - _MAX_OVERLAPS), -1):
             if self._reach[index] <= address:
                 break
             _, high, start = self._found[index]
@@ -69,18 +69,18 @@ class UnitRanges:
             self.failure = error
             return
         known = set(units.starts)
-        at = 0
-        while at + 12 <= len(data):
-            length, version, start = struct.unpack_from("<IHI", data, at)
-            end = at + 4 + length
-            if end > len(data) or version != 2 or data[at + 10] != 8 or start not in known:
+        position = 0
+        while position + 12 <= len(data):
+            length, version, start = struct.unpack_from("<IHI", data, position)
+            end = position + 4 + length
+            if end > len(data) or version != 2 or data[position + 10] != 8 or start not in known:
                 return
             # The pairs begin at a multiple of their size, counted from the start of the table.
-            pairs = data[at + 16 : end]
+            pairs = data[position + 16 : end]
             for low, size in _PAIR.iter_unpack(pairs[: len(pairs) & ~15]):
                 if low >= _FIRST_ADDRESS and size:
                     yield low, low + size, start
-            at = end
+            position = end
 
 
 def entry_ranges(units: Units, unit: Unit, values: Values | None = None) -> list[Range]:
@@ -124,12 +124,12 @@ def _base(units: Units, unit: Unit) -> int:
     return units.address(unit, *unit.values[AT_LOW_PC]) or 0
 
 
-def _old(units: Units, unit: Unit, at: int) -> Iterator[Range]:
+def _old(units: Units, unit: Unit, position: int) -> Iterator[Range]:
     data = units.whole("debug_ranges")
     base = _base(units, unit)
     while True:
-        low, high = unpack(_WORD8, data, at), unpack(_WORD8, data, at + 8)
-        at += 16
+        low, high = unpack(_WORD8, data, position), unpack(_WORD8, data, position + 8)
+        position += 16
         units.work.spend(1)
         if low == high == 0:
             return
@@ -141,22 +141,22 @@ def _old(units: Units, unit: Unit, at: int) -> Iterator[Range]:
 
 def _rnglist(units: Units, unit: Unit, form: int, value: int) -> Iterator[Range]:
     data = units.whole("debug_rnglists")
-    at = value
+    position = value
     if form == FORM_RNGLISTX:
         # By default behind the header of 12 bytes.
         table = unit.number(AT_RNGLISTS_BASE, 12)
-        at = table + unpack(_WORD4, data, table + 4 * value)
+        position = table + unpack(_WORD4, data, table + 4 * value)
     base = _base(units, unit)
     while True:
-        if not 0 <= at < len(data):
+        if not 0 <= position < len(data):
             raise DwarfError("a list of ranges does not end")
-        kind, at = data[at], at + 1
+        kind, position = data[position], position + 1
         if kind == 0:
             return
         units.work.spend(1)
         if kind in (1, 2, 3, 4):
-            first, at = uleb(data, at)
-            second, at = uleb(data, at) if kind > 1 else (0, at)
+            first, position = uleb(data, position)
+            second, position = uleb(data, position) if kind > 1 else (0, position)
             if kind == 4:
                 yield base + first, base + second
                 continue
@@ -168,14 +168,14 @@ def _rnglist(units: Units, unit: Unit, form: int, value: int) -> Iterator[Range]
             else:
                 yield address, address + second
             continue
-        address, at = unpack(_WORD8, data, at), at + 8
+        address, position = unpack(_WORD8, data, position), position + 8
         if kind == 5:
             base = address
         elif kind == 6:
-            yield address, unpack(_WORD8, data, at)
-            at += 8
+            yield address, unpack(_WORD8, data, position)
+            position += 8
         elif kind == 7:
-            size, at = uleb(data, at)
+            size, position = uleb(data, position)
             yield address, address + size
         else:
             raise DwarfError(f"a list of ranges has an entry of unknown kind {kind}")

@@ -30,19 +30,19 @@ class LazySection:
             self._data = dwarf_section(elf, name)
             self.size = len(self._data)
 
-    def read(self, at: int, size: int) -> bytes:
+    def read(self, position: int, size: int) -> bytes:
         """Return up to `size` bytes, fewer at the end of the section. Raises ElfError."""
-        size = max(0, min(size, self.size - at))
-        if at < 0 or not size:
+        size = max(0, min(size, self.size - position))
+        if position < 0 or not size:
             return b""
         if self._data is not None:
-            return self._data[at : at + size]
-        return self._elf.read_offset(self._offset + at, size)
+            return self._data[position : position + size]
+        return self._elf.read_offset(self._offset + position, size)
 
-    def string(self, at: int) -> str:
+    def string(self, position: int) -> str:
         """Return the string at an offset. Raises DwarfError, ElfError."""
         for size in (_NAME_BYTES, _MAX_NAME_BYTES):
-            data, zero, _ = self.read(at, size).partition(b"\0")
+            data, zero, _ = self.read(position, size).partition(b"\0")
             if zero:
                 return data.decode("utf-8", "replace")
         raise DwarfError("a name does not end")

@@ -125,11 +125,11 @@ class Units:
         for size in (_HEAD_BYTES, unit.end - offset):
             data = self.info.read(offset, min(size, unit.end - offset))
             try:
-                code, at = uleb(data, 0)
+                code, position = uleb(data, 0)
                 if code == 0:
                     return {}
                 abbrev = self.table(unit).get(code)
-                return read_values(data, at, unit, abbrev)[0]
+                return read_values(data, position, unit, abbrev)[0]
             except (DwarfError, IndexError) as error:
                 failure = error
                 if len(data) < _HEAD_BYTES:
@@ -146,8 +146,8 @@ class Units:
             return self._string("debug_line_str", value)
         if form in STRX_FORMS:
             table = self.whole("debug_str_offsets")
-            at = unit.number(AT_STR_OFFSETS_BASE, 8) + 4 * value
-            return self._string("debug_str", unpack(_WORD4, table, at))
+            position = unit.number(AT_STR_OFFSETS_BASE, 8) + 4 * value
+            return self._string("debug_str", unpack(_WORD4, table, position))
         return ""
 
     def address(self, unit: Unit, form: int, value: Value) -> int | None:
@@ -162,11 +162,11 @@ class Units:
         """Return address `index` of a unit in .debug_addr. Raises DwarfError."""
         return unpack(_WORD8, self.whole("debug_addr"), unit.number(AT_ADDR_BASE, 8) + 8 * index)
 
-    def _string(self, section: str, at: int) -> str:
-        key = section, at
+    def _string(self, section: str, position: int) -> str:
+        key = section, position
         name = self._names.get(key)
         if name is None:
-            name = self.section(section).string(at)
+            name = self.section(section).string(position)
             self._names_bytes += len(name) + _NAME_BYTES
             if self._names_bytes > _MAX_NAMES_BYTES:
                 self._names.clear()
@@ -179,18 +179,18 @@ _WORD4 = struct.Struct("<I")
 _WORD8 = struct.Struct("<Q")
 
 
-def unpack(layout: struct.Struct, data: bytes, at: int) -> int:
+def unpack(layout: struct.Struct, data: bytes, position: int) -> int:
     """Return the number at an offset. Raises DwarfError if it is cut off."""
-    if at < 0 or at + layout.size > len(data):
+    if position < 0 or position + layout.size > len(data):
         raise DwarfError("an index points outside its section")
-    number: int = layout.unpack_from(data, at)[0]
+    number: int = layout.unpack_from(data, position)[0]
     return number
 
 
-def read_values(data: bytes, at: int, unit: Unit, abbrev: Abbrev) -> tuple[Values, int]:
+def read_values(data: bytes, position: int, unit: Unit, abbrev: Abbrev) -> tuple[Values, int]:
     """Return the values of an entry, and the offset behind it.
 
-    `data` are bytes of the unit, `at` an offset in them, behind the abbreviation's number.
+    `data` are bytes of the unit, `position` an offset in them, behind the abbreviation's number.
     Raises DwarfError, IndexError.
     """
     values: Values = {}
@@ -199,21 +199,21 @@ def read_values(data: bytes, at: int, unit: Unit, abbrev: Abbrev) -> tuple[Value
             if form == FORM_IMPLICIT_CONST:
                 values[attribute] = form, constant
                 continue
-            value, at = FORMS[form](data, at, unit.start)
+            value, position = FORMS[form](data, position, unit.start)
             if attribute == AT_MIPS_LINKAGE_NAME:
                 attribute = AT_LINKAGE_NAME
             values[attribute] = form, value
         else:
-            at = skip(data, at, op, size)
-    return values, at
+            position = skip(data, position, op, size)
+    return values, position
 
 
 def _units(info: LazySection, work: Work) -> Iterator[Unit]:
     """Yield the units with code of 32-bit DWARF; stop at the first that does not fit."""
-    at = 0
+    position = 0
     for _ in range(_MAX_UNITS):
         work.keep(1, _UNIT_BYTES)
-        header = info.read(at, 24)
+        header = info.read(position, 24)
         if len(header) < 12:
             return
         length, version = struct.unpack_from("<IH", header)
@@ -221,12 +221,12 @@ def _units(info: LazySection, work: Work) -> Iterator[Unit]:
         if is_long and len(header) >= 12:
             # 64-bit DWARF, which compilers write only with an option.
             (length,) = struct.unpack_from("<Q", header, 4)
-        end = at + (12 if is_long else 4) + length
+        end = position + (12 if is_long else 4) + length
         if length < 8 or end > info.size:
             return
         if not is_long and 2 <= version <= 4 and header[10] == 8:
-            yield Unit(at, end, at + 11, version, *struct.unpack_from("<I", header, 6))
+            yield Unit(position, end, position + 11, version, *struct.unpack_from("<I", header, 6))
         elif not is_long and version == 5 and header[7] == 8 and header[6] in (1, 3, 4):
-            first = at + (20 if header[6] == 4 else 12)
-            yield Unit(at, end, first, version, *struct.unpack_from("<I", header, 8))
-        at = end
+            first = position + (20 if header[6] == 4 else 12)
+            yield Unit(position, end, first, version, *struct.unpack_from("<I", header, 8))
+        position = end

@@ -54,18 +54,18 @@ class ArgumentLookup:
         () where the compiler left no description, as for functions without arguments and for
         assembly. Raises GoTableError.
         """
-        found = self._tables.table.argument_tables(index)
-        if found.info is None:
+        tables = self._tables.table.argument_tables(index)
+        if tables.info is None:
             return ()
-        program = self._tables.funcdata(found.info, MAX_PROGRAM_BYTES)
+        program = self._tables.funcdata(tables.info, MAX_PROGRAM_BYTES)
         live_info, live_index = b"", 0
-        if found.live_info is not None:
-            table = read_table(self._tables.table.pctab, found.live_index)
+        if tables.live_info is not None:
+            table = read_table(self._tables.table.pctab, tables.live_index)
             live_index = value_at(table, code_offset)
-            first = self._tables.funcdata(found.live_info, 1)
+            first = self._tables.funcdata(tables.live_info, 1)
             bits = b""
             if live_index > 0:
-                bits = self._tables.funcdata(found.live_info + live_index, _SLOTS // 8)
+                bits = self._tables.funcdata(tables.live_info + live_index, _SLOTS // 8)
             live_info = first + bits
         return decoded(program, live_info, has_liveness=live_index > 0)
 

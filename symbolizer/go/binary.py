@@ -184,9 +184,9 @@ class GoBinary:
     def function_at(self, pc: int) -> Function | None:
         """Return the function at the address, None outside of Go's text."""
         if module := self._module_at(pc):
-            found = module.binary.function_at(pc - module.shift)
-            return found and replace(
-                found, entry=found.entry + module.shift, end=found.end + module.shift
+            function = module.binary.function_at(pc - module.shift)
+            return function and replace(
+                function, entry=function.entry + module.shift, end=function.end + module.shift
             )
         index = self._index_at(pc)
         return None if index is None else self._function(index)
@@ -211,10 +211,10 @@ class GoBinary:
         with self.elf.allowance:
             result = self._frames_many(unique)
         for module in self._modules:
-            found = module.binary.frames_many(
+            known = module.binary.frames_many(
                 pc - module.shift for pc in filter(module.has, unique)
             )
-            for pc, frames in found.items():
+            for pc, frames in known.items():
                 result[pc + module.shift] = tuple(
                     replace(frame, pc=frame.pc + module.shift) for frame in frames
                 )
@@ -254,9 +254,9 @@ class GoBinary:
         info = None if index is None else self._table.wrap_info(index)
         if info is None:
             return entry
-        found = self.text_start + int.from_bytes(self._tables.funcdata(info, 4), "little")
-        inner = self.function_at(found)
-        return found if inner is not None and inner.entry == found else entry
+        wrapped = self.text_start + int.from_bytes(self._tables.funcdata(info, 4), "little")
+        inner = self.function_at(wrapped)
+        return wrapped if inner is not None and inner.entry == wrapped else entry
 
     def sp_delta(self, pc: int) -> int:
         """Return the distance in bytes from the stack pointer at `pc` to the return address.
@@ -304,7 +304,7 @@ class GoBinary:
         try:
             candidates = candidate_calls(self.elf.read, self.text_start, self.text_end, entries)
             for target, at in candidates.items():
-                found: list[int] = []
+                pcs: list[int] = []
                 for index, group in groupby(at, key=self._index_at):
                     if index is None:
                         continue
@@ -315,8 +315,8 @@ class GoBinary:
                         raise GoTableError(
                             "a function is called from more code than in any real program"
                         )
-                    found += starts.among(code, entry, addresses)
-                result[target] = tuple(found)
+                    pcs += starts.among(code, entry, addresses)
+                result[target] = tuple(pcs)
         except ElfError as error:
             raise GoTableError(f"the program's text is not in the file: {error}") from error
         return result

@@ -64,13 +64,13 @@ def _candidates(elf: ElfFile, pclntab: int, words: RelocatedWords) -> Iterator[i
     section = elf.sections.get(_SECTION)
     if section is not None:
         yield section.vaddr
-    found = 0
+    candidates = 0
     for segment in elf.segments:
         if segment.writable:
             for vaddr in _pointers_to(elf, segment, pclntab):
                 yield vaddr
-                found += 1
-                if found == _MAX_CANDIDATES:
+                candidates += 1
+                if candidates == _MAX_CANDIDATES:
                     return
     yield from words.addresses_of(pclntab, _MAX_CANDIDATES)
 

@@ -304,12 +304,12 @@ def _candidates(elf: ElfFile) -> Iterator[tuple[int, int]]:
                 yield section.vaddr, min(section.size, elf.file_bytes_after(section.vaddr))
             except ElfError:
                 continue  # No segment has the section's address.
-    found = 0
+    candidates = 0
     for segment in sorted(elf.segments, key=lambda segment: segment.executable):
         for vaddr in _signatures(elf, segment):
             yield vaddr, segment.vaddr + segment.filesz - vaddr
-            found += 1
-            if found == _MAX_CANDIDATES:
+            candidates += 1
+            if candidates == _MAX_CANDIDATES:
                 return
 
 

@@ -216,15 +216,17 @@ class TypeDescriptors:
         _, fields, count, _ = _STRUCT.unpack_from(self._data, at)
         if count > _MAX_FIELDS:
             raise GoTableError("a struct has more fields than any real one")
-        found = []
+        struct_fields = []
         at = self._offset(fields, count * _FIELD.size)
         part = self._data[at : at + count * _FIELD.size]
         for name, type_at, offset in _FIELD.iter_unpack(part):
             if offset > size:
                 raise GoTableError("a field lies outside of its struct")
             flags, text = self._name(name)
-            found.append(StructField(text, type_at, offset, bool(flags & (_EXPORTED | _EMBEDDED))))
-        return tuple(found)
+            struct_fields.append(
+                StructField(text, type_at, offset, bool(flags & (_EXPORTED | _EMBEDDED)))
+            )
+        return tuple(struct_fields)
 
     def _full_name(self, address: int, text: int, flags: int) -> tuple[str, str]:
         """The name as functions have it in theirs, and the package."""

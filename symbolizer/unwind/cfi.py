@@ -34,7 +34,7 @@ _PE_PCREL, _PE_FORMAT = 0x10, 0x0F
 _POINTERS = {0x00: "<Q", 0x02: "<H", 0x03: "<I", 0x04: "<Q", 0x0A: "<h", 0x0B: "<i", 0x0C: "<q"}
 
 
-def pointer(data: bytes, at: int, encoding: int, vaddr: int) -> tuple[int, int]:
+def pointer(data: bytes, position: int, encoding: int, vaddr: int) -> tuple[int, int]:
     """Return an address, encoded as .eh_frame does (DW_EH_PE_*), and the offset behind it.
 
     `vaddr` is the address of data[0]. Raises DwarfError, also for encodings that need more than
@@ -45,13 +45,13 @@ def pointer(data: bytes, at: int, encoding: int, vaddr: int) -> tuple[int, int]:
         raise DwarfError(f"an address has the unknown encoding {encoding:#x}")
     if kind in _POINTERS:
         form = _POINTERS[kind]
-        end = at + struct.calcsize(form)
-        value = int(struct.unpack(form, take(data, at, end - at))[0])
+        end = position + struct.calcsize(form)
+        value = int(struct.unpack(form, take(data, position, end - position))[0])
     elif kind in (0x01, 0x09):
-        value, end = uleb(data, at) if kind == 0x01 else sleb(data, at)
+        value, end = uleb(data, position) if kind == 0x01 else sleb(data, position)
     else:
         raise DwarfError(f"an address has the unknown encoding {encoding:#x}")
-    return (value + vaddr + at if encoding & _PE_PCREL else value) & _ADDRESS_MASK, end
+    return (value + vaddr + position if encoding & _PE_PCREL else value) & _ADDRESS_MASK, end
 
 
 class _Place(Enum):
@@ -92,11 +92,14 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Instructions for the code in [start, end); `data` begins at `vaddr`, the program at `at`."""
+    """Instructions for the code in [start, end).
+
+    `data` begins at `vaddr`, the program at `position` in it.
+    """
 
     data: bytes
     vaddr: int
-    at: int
+    position: int
     start: int = 0
     end: int = 0
 
@@ -230,9 +233,9 @@ _ADVANCES = (_SET_LOC, 0x02, 0x03, 0x04, 0x1D, _ADVANCE_LOC)
 
 def _instructions(machine: Machine, program: Program) -> Iterator[tuple[int, int, int | bytes]]:
     """Yield (opcode, first operand, second or block) of each instruction."""
-    data, at = program.data, program.at
-    while at < len(data):
-        opcode, at = data[at], at + 1
+    data, position = program.data, program.position
+    while position < len(data):
+        opcode, position = data[position], position + 1
         if opcode >= _ADVANCE_LOC:
             operands: list[int | bytes] = [opcode & 0x3F]
             opcode &= 0xC0
@@ -243,7 +246,7 @@ def _instructions(machine: Machine, program: Program) -> Iterator[tuple[int, int
         else:
             raise DwarfError(f"there is no call frame instruction {opcode:#x}")
         for kind in kinds:
-            operand, at = _operand(kind, data, at, machine.encoding, program.vaddr)
+            operand, position = _operand(kind, data, position, machine.encoding, program.vaddr)
             operands.append(operand)
         operands += 0, 0
         first, second = operands[:2]
@@ -252,20 +255,22 @@ def _instructions(machine: Machine, program: Program) -> Iterator[tuple[int, int
         yield opcode, first, second
 
 
-def _operand(kind: str, data: bytes, at: int, encoding: int, vaddr: int) -> tuple[int | bytes, int]:
+def _operand(
+    kind: str, data: bytes, position: int, encoding: int, vaddr: int
+) -> tuple[int | bytes, int]:
     match kind:
         case "u":
-            return uleb(data, at)
+            return uleb(data, position)
         case "s":
-            return sleb(data, at)
+            return sleb(data, position)
         case "b":
-            size, at = uleb(data, at)
-            return take(data, at, size), at + size
+            size, position = uleb(data, position)
+            return take(data, position, size), position + size
         case "p":
-            return pointer(data, at, encoding, vaddr)
+            return pointer(data, position, encoding, vaddr)
         case _:
             size = int(kind)
-            return int.from_bytes(take(data, at, size), "little"), at + size
+            return int.from_bytes(take(data, position, size), "little"), position + size
 
 
 def _run(machine: Machine, program: Program, initial: State) -> Iterator[tuple[int, int, State]]:

@@ -195,14 +195,14 @@ class EhFrame:
             raise DwarfError(f"the unwind entry at {vaddr:#x} is not one of a function")
         cie = self._cie(vaddr + 4 - back)
         encoding = cie.machine.encoding
-        start, at = pointer(data, 8, encoding, vaddr)
-        size, at = pointer(data, at, encoding & 0x0F, vaddr)
+        start, position = pointer(data, 8, encoding, vaddr)
+        size, position = pointer(data, position, encoding & 0x0F, vaddr)
         if cie.has_augmentation:
-            length, at = uleb(data, at)
-            at += length
-        if at > len(data) or start + size >= 1 << 64:
+            length, position = uleb(data, position)
+            position += length
+        if position > len(data) or start + size >= 1 << 64:
             raise DwarfError(f"the unwind entry at {vaddr:#x} contradicts itself")
-        return cie, Program(data, vaddr, at, start, start + size)
+        return cie, Program(data, vaddr, position, start, start + size)
 
     def _cie(self, vaddr: int) -> _Cie:
         cie = self._cies.get(vaddr)
@@ -222,17 +222,17 @@ class EhFrame:
         return before, entries[index] if index < len(entries) else None
 
     def _scan(self) -> tuple[list[int], list[int]]:
-        at, size = self._frames
-        end = at + size
+        position, size = self._frames
+        end = position + size
         entries: list[tuple[int, int]] = []
         try:
             for _ in range(_MAX_SCANNED):
-                data = self._entry(at) if at < end else b""
+                data = self._entry(position) if position < end else b""
                 if len(data) <= 4:
                     break
                 if data[4:8] != bytes(4):
-                    entries.append((self._fde(at)[1].start, at))
-                at += len(data)
+                    entries.append((self._fde(position)[1].start, position))
+                position += len(data)
         except SymbolizerError:
             pass
         entries.sort()
@@ -257,12 +257,12 @@ def _read_hdr(elf: ElfFile, vaddr: int) -> tuple[_Table | None, int]:
     version, frames_encoding, count_encoding, table_encoding = take(data, 0, 4)
     if version != _HDR_VERSION:
         raise DwarfError(f".eh_frame_hdr has the unknown version {version}")
-    frames, at = pointer(data, 4, frames_encoding, vaddr)
+    frames, position = pointer(data, 4, frames_encoding, vaddr)
     if table_encoding != _TABLE_ENCODING or count_encoding == PE_OMIT:
         return None, frames
-    count, at = pointer(data, at, count_encoding, vaddr)
-    count = min(count, (left - at) // _PAIR_BYTES)
-    return (_Table(elf, vaddr, vaddr + at, count) if count else None), frames
+    count, position = pointer(data, position, count_encoding, vaddr)
+    count = min(count, (left - position) // _PAIR_BYTES)
+    return (_Table(elf, vaddr, vaddr + position, count) if count else None), frames
 
 
 def _parse_cie(data: bytes, vaddr: int) -> _Cie:
@@ -273,37 +273,39 @@ def _parse_cie(data: bytes, vaddr: int) -> _Cie:
     if version not in _CIE_VERSIONS or end < 0:
         raise DwarfError(f"the unwind entry at {vaddr:#x} has an unknown version")
     augmentation = data[9:end]
-    code_align, at = uleb(data, end + 1)
-    data_align, at = sleb(data, at)
-    address, at = (take(data, at, 1)[0], at + 1) if version == 1 else uleb(data, at)
+    code_align, position = uleb(data, end + 1)
+    data_align, position = sleb(data, position)
+    address, position = (
+        (take(data, position, 1)[0], position + 1) if version == 1 else uleb(data, position)
+    )
     if address != RETURN_ADDRESS:
         raise DwarfError(f"the unwind entry at {vaddr:#x} is not for x86-64")
-    encoding, is_signal, program = _augmented(augmentation, data, at, vaddr)
+    encoding, is_signal, program = _augmented(augmentation, data, position, vaddr)
     machine = Machine(code_align, data_align, encoding, is_signal)
     return _Cie(machine, Program(data, vaddr, program), augmentation[:1] == b"z")
 
 
-def _augmented(letters: bytes, data: bytes, at: int, vaddr: int) -> tuple[int, bool, int]:
+def _augmented(letters: bytes, data: bytes, position: int, vaddr: int) -> tuple[int, bool, int]:
     """Return the encoding of addresses, whether it is a signal's, the offset of the program."""
     encoding, is_signal = 0, False
     if not letters:
-        return encoding, is_signal, at
+        return encoding, is_signal, position
     if letters[:1] != b"z":
         raise DwarfError(f"the unwind entry at {vaddr:#x} has an unknown augmentation")
-    size, at = uleb(data, at)
-    end = at + size
+    size, position = uleb(data, position)
+    end = position + size
     for letter in letters[1:]:
         match chr(letter):
             case "R":
-                encoding, at = take(data, at, 1)[0], at + 1
+                encoding, position = take(data, position, 1)[0], position + 1
             case "L":  # C++: the encoding of the handlers' table
-                at += 1
+                position += 1
             case "P":  # C++: the personality function
-                _, at = pointer(data, at + 1, take(data, at, 1)[0] & 0x0F, vaddr)
+                _, position = pointer(data, position + 1, take(data, position, 1)[0] & 0x0F, vaddr)
             case "S":
                 is_signal = True
             case _:
                 raise DwarfError(f"the unwind entry at {vaddr:#x} has an unknown augmentation")
-    if not at <= end <= len(data):
+    if not position <= end <= len(data):
         raise DwarfError(f"the unwind entry at {vaddr:#x} runs past its end")
     return encoding, is_signal, end

@@ -54,17 +54,17 @@ def unpacked(data: bytes) -> Iterator[bytes]:
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:
-    for at in range(0, len(data), _PIECE):
-        yield data[at : at + _PIECE]
+    for position in range(0, len(data), _PIECE):
+        yield data[position : position + _PIECE]
 
 
 def _gunzipped(data: bytes) -> Iterator[bytes]:
-    at = 0
+    position = 0
     for _ in range(MAX_MEMBERS):
         stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
         while not stream.eof:
-            fed = stream.unconsumed_tail or data[at : at + _FED]
-            at += 0 if stream.unconsumed_tail else len(fed)
+            fed = stream.unconsumed_tail or data[position : position + _FED]
+            position += 0 if stream.unconsumed_tail else len(fed)
             try:
                 piece = stream.decompress(fed, _PIECE)
             except zlib.error as error:
@@ -74,8 +74,8 @@ def _gunzipped(data: bytes) -> Iterator[bytes]:
                     "The profile's gzip data is damaged: it ends too early. Fetch it again."
                 )
             yield piece
-        at -= len(stream.unused_data)
-        if at == len(data):
+        position -= len(stream.unused_data)
+        if position == len(data):
             return
     raise InvalidProfile(f"The file is more than {MAX_MEMBERS} gzip files in one.")
 
@@ -88,26 +88,26 @@ def fields(pieces: Iterable[bytes]) -> Iterator[Field]:
     buffer = b""
     for piece in pieces:
         buffer += piece
-        at = 0
-        while (field := _field(buffer, at)) is not None:
+        position = 0
+        while (field := _field(buffer, position)) is not None:
             number, has_length, content, end = field
-            whole = buffer[at:end]
-            times, at = 1, end
-            while buffer.startswith(whole, at):
-                times, at = times + 1, at + len(whole)
+            whole = buffer[position:end]
+            times, position = 1, end
+            while buffer.startswith(whole, position):
+                times, position = times + 1, position + len(whole)
             yield Field(number, has_length, buffer[content:end], whole, times)
-        buffer = buffer[at:]
+        buffer = buffer[position:]
     if buffer:
         raise ValueError("a field beyond the end")
 
 
-def _field(data: bytes, at: int) -> tuple[int, bool, int, int] | None:
+def _field(data: bytes, position: int) -> tuple[int, bool, int, int] | None:
     """The field at an offset: its number, whether it has a length, start and end of its content.
 
     None if `data` ends before the field does. Raises ValueError, InvalidProfile.
     """
     try:
-        tag, content = _varint(data, at)
+        tag, content = _varint(data, position)
         wire = tag & 7
         if wire == _BYTES:
             length, content = _varint(data, content)
@@ -125,15 +125,15 @@ def _field(data: bytes, at: int) -> tuple[int, bool, int, int] | None:
     return (tag >> 3, wire == _BYTES, content, end) if end <= len(data) else None
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     """The varint at an offset, and where it ends. Raises IndexError if `data` ends, ValueError."""
-    number = data[at]
+    number = data[position]
     if number < 0x80:
-        return number, at + 1
+        return number, position + 1
     number &= 0x7F
     for count in range(1, 10):
-        byte = data[at + count]
+        byte = data[position + count]
         number |= (byte & 0x7F) << (7 * count)
         if byte < 0x80:
-            return number, at + count + 1
+            return number, position + count + 1
     raise ValueError("a number of more than ten bytes")

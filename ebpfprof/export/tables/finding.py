@@ -62,11 +62,11 @@ def summary(profile: Profile) -> str:
         function = function_sums(busy.samples)[0]
         error, value, count = function.error, function.own, 0
         whole = sum(sample.values[-1] for sample in busy.samples)
-        share, what = value / whole, _function(busy, function)
+        share, place = value / whole, _function(busy, function)
     else:
         row = operation_sums(busy.samples, busy.module)[0]
         error, value, count, share = row.error, row.value, row.count, row.share
-        what = f"{printable(row.operation)} in {_place(row)}"
+        place = f"{printable(row.operation)} in {_place(row)}"
     if error > MAX_ERROR:
         return (
             "The recording is too short, or sampled too little, to name the largest place; "
@@ -79,7 +79,7 @@ def summary(profile: Profile) -> str:
     nouns = kind.events if count != 1 else kind.events.removesuffix("s")
     times = f" in {count:,} {nouns}" if has_events and count and not error else ""
     first = "" if share >= _MOST else "No single place stands out. The largest: "
-    return f"{first}{percent(share)} {kind.headline} {what}, {amount}{times}."
+    return f"{first}{percent(share)} {kind.headline} {place}, {amount}{times}."
 
 
 def _nothing(words: str) -> str:
@@ -154,8 +154,8 @@ def _of_operations(profile: Profile, *, has_events: bool) -> tuple[str, str] | N
     if mean and top.operation in _SEVERAL_WAITS:
         mean += f" ({_SEVERAL_WAITS[top.operation]})"
     waker = f", woken by {_place_of(*top.waker[1:])}" if top.waker else ""
-    what = f"{printable(top.operation)} in {_place(top)}{waker}"
-    return percent(top.share), f"{what}{mean}{estimate}"
+    place = f"{printable(top.operation)} in {_place(top)}{waker}"
+    return percent(top.share), f"{place}{mean}{estimate}"
 
 
 def _of_lock(profile: Profile, lock: Lock) -> str:

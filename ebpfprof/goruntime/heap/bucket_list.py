@@ -61,12 +61,12 @@ class BucketList:
             if len(self.stacks) + len(stacks) >= MAX_BUCKETS:
                 self.is_cut = True
                 break
-            found = self._bucket(at) if at not in seen else None
-            if found is None:
+            bucket = self._bucket(at) if at not in seen else None
+            if bucket is None:
                 self.corrupt = 1
                 break
             seen.add(at)
-            following, size, stack = found
+            following, size, stack = bucket
             stacks.append(stack)
             sizes.append(size)
             records.append(at + self._header + _WORD_BYTES * len(stack))

@@ -235,14 +235,14 @@ def _record(layout: RuntimeLayout) -> np.dtype[Any]:
 def _future(
     records: npt.NDArray[Any], name: str, cycles: npt.NDArray[np.int64] | int
 ) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = records["future"][name][
+    sums: npt.NDArray[np.int64] = records["future"][name][
         np.arange(len(records)), cycles % _FUTURES
     ]
-    return found
+    return sums
 
 
 def _published(
     records: npt.NDArray[Any], name: str, cycles: npt.NDArray[np.int64] | int
 ) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = records["active"][name] + _future(records, name, cycles)
-    return found
+    sums: npt.NDArray[np.int64] = records["active"][name] + _future(records, name, cycles)
+    return sums

@@ -52,12 +52,12 @@ class HeapLocks:
         """
         try:
             memory = self._go.target.memory
-            found = None
+            heap_object = None
             # Where the runtime was compiled without optimization we don't find its arenas.
             with suppress(GoTableError):
-                found = object_at(self._go, memory, address)
+                heap_object = object_at(self._go, memory, address)
             names = _names_of(self._go, memory)
-            name = names.name(found, callers, kind) if found else None
+            name = names.name(heap_object, callers, kind) if heap_object else None
             return name or self._of_receiver(names, callers, kind)
         except (EbpfprofError, SymbolizerError):
             return None  # then only a name is missing
@@ -72,8 +72,8 @@ class HeapLocks:
         for caller in callers:
             offsets = self._receivers.offsets(caller.function, caller.pc, kind)
             if offsets:
-                found = {names.of_receiver(owner_of(caller), at, kind) for at in offsets}
-                shared = found if shared is None else shared & found
+                names_here = {names.of_receiver(owner_of(caller), at, kind) for at in offsets}
+                shared = names_here if shared is None else shared & names_here
         return next(iter(shared)) if shared and len(shared) == 1 else None
 
 
@@ -88,20 +88,20 @@ def object_at(go: GoTarget, memory: Memory, address: int) -> HeapObject | None:
 
 def _object_in(layout: RuntimeLayout, memory: Memory, span: int, address: int) -> HeapObject | None:
     has_types = layout.has("mspan", "largeType")
-    (found,) = memory.read_records(np.array([span], np.uint64), record(layout, "mspan", _SPAN))
-    start, pages, slot = int(found["start"]), int(found["pages"]), int(found["slot"])
-    if int(found["state"]) != _IN_USE or not 0 < pages < _MAX_PAGES or slot < _HEADER_BYTES:
+    (span_row,) = memory.read_records(np.array([span], np.uint64), record(layout, "mspan", _SPAN))
+    start, pages, slot = int(span_row["start"]), int(span_row["pages"]), int(span_row["slot"])
+    if int(span_row["state"]) != _IN_USE or not 0 < pages < _MAX_PAGES or slot < _HEADER_BYTES:
         return None
     if not start <= address < start + (pages << PAGE_SHIFT):
         return None
     base = address - (address - start) % slot
     if base + slot > start + (pages << PAGE_SHIFT):
         return None  # behind the last object
-    size_class, has_pointers = int(found["class"]) >> 1, not int(found["class"]) & 1
+    size_class, has_pointers = int(span_row["class"]) >> 1, not int(span_row["class"]) & 1
     kind, header_bytes = 0, 0
     if has_types and has_pointers:
         if size_class == 0:
-            kind = int(found["type"])
+            kind = int(span_row["type"])
         elif slot > _LARGEST_WITHOUT_HEADER:
             kind, header_bytes = _word(memory, base), _HEADER_BYTES
         if (size_class == 0 or header_bytes) and not kind:

@@ -89,8 +89,8 @@ class HeapTypes:
         places = rows["start"][span] + slot.astype(np.uint64) * sizes
         words = self._memory.read_records(places, np.dtype("<u8"))
         pairs = np.stack([words.astype(np.int64), sizes.astype(np.int64)], axis=1)
-        found, counts = np.unique(pairs, axis=0, return_counts=True)
+        distinct, counts = np.unique(pairs, axis=0, return_counts=True)
         return [
             (address, size, count)
-            for (address, size), count in zip(found.tolist(), counts.tolist(), strict=True)
+            for (address, size), count in zip(distinct.tolist(), counts.tolist(), strict=True)
         ]

@@ -27,10 +27,10 @@ def read_memory(target: Target, binary: GoBinary, bias: int) -> MemoryParts:
     Raises TargetGone, PermissionDenied, UnreadableMemory, or GoTableError (its code is unknown).
     """
     layout = binary.layout
-    found = memory_globals(binary)
+    variables = memory_globals(binary)
     memory = target.memory
-    statistics = MemoryStatisticsReader(memory, binary, found, bias).read()
-    spans = all_spans(memory, layout, found.heap + bias)
+    statistics = MemoryStatisticsReader(memory, binary, variables, bias).read()
+    spans = all_spans(memory, layout, variables.heap + bias)
     types = HeapTypes(memory, binary, bias)
     large = _large(spans, types)
     if not layout.has("mspan", "largeType"):
@@ -69,8 +69,8 @@ def _with_spans(statistics: MemoryStatistics, spans: Spans) -> MemoryStatistics:
     return replace(
         statistics,
         classes=tuple(
-            replace(each, spans=spans_of, held=held_by, pointerless=without)
-            for each, spans_of, held_by, without in zip(
+            replace(size_class, spans=spans_of, held=held_by, pointerless=without)
+            for size_class, spans_of, held_by, without in zip(
                 statistics.classes, numbers.tolist(), held.tolist(), plain.tolist(), strict=True
             )
         ),

@@ -59,11 +59,11 @@ class MemoryStatisticsReader:
         """The statistics now. Raises TargetGone or UnreadableMemory."""
         for _ in range(_ATTEMPTS):
             before = self._moment()
-            found = self._read()
+            read = self._read()
             is_settled = self._moment() == before
             if is_settled:
                 break
-        return self._made(*found, is_settled=is_settled)
+        return self._made(*read, is_settled=is_settled)
 
     def pauses(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """PauseNs and PauseEnd: of the last 256 collections, by their number; ns and Unix ns.

@@ -53,11 +53,11 @@ class ProcessorCaches:
 
         Raises TargetGone or UnreadableMemory.
         """
-        memory, found = self._memory, np.zeros(self._classes, np.uint64)
+        memory, allocated = self._memory, np.zeros(self._classes, np.uint64)
         pointer, length = np.frombuffer(memory.read(self._allp, 16), "<u8").tolist()
         count = min(length, _MAX_PROCESSORS)
         if not count:
-            return found, 0
+            return allocated, 0
         processors = np.frombuffer(memory.read(pointer, 8 * count), "<u8")
         at = processors + np.uint64(self._layout.offset("p", "mcache"))
         caches = memory.read_records(at, np.dtype("<u8"))
@@ -66,5 +66,7 @@ class ProcessorCaches:
         more = spans["count"].astype(np.int64) - spans["before"]
         is_cached = (spans["slot"] != 0) & (more > 0)
         classes = (spans["class"][is_cached] >> 1).astype(np.int64)
-        np.add.at(found, np.minimum(classes, self._classes - 1), more[is_cached].astype(np.uint64))
-        return found, int(rows["tiny"].sum())
+        np.add.at(
+            allocated, np.minimum(classes, self._classes - 1), more[is_cached].astype(np.uint64)
+        )
+        return allocated, int(rows["tiny"].sum())

@@ -61,7 +61,7 @@ class Survivors:
         All must have been allocated before its sweep, and no more than one other collection may end
         until the call returns: see generation(). Raises TargetGone or UnreadableMemory.
         """
-        found = np.full(len(addresses), GONE, np.uint8)
+        fates = np.full(len(addresses), GONE, np.uint8)
         spans = self._arenas.spans_at(addresses)
         known = np.flatnonzero(spans)
         spans = spans[known]
@@ -79,9 +79,9 @@ class Survivors:
         known, rows, offset = known[is_there], rows[is_there], offset[is_there]
         ahead = (rows["generation"] - np.uint32(generation)).astype(np.uint32)
         is_swept = np.isin(ahead, _SWEPT)
-        found[known[~is_swept]] = UNKNOWN
+        fates[known[~is_swept]] = UNKNOWN
         known, rows, offset = known[is_swept], rows[is_swept], offset[is_swept]
         slots = offset // rows["slot"]
         octets = self._memory.read_records(rows["bits"] + (slots >> np.uint64(3)), np.dtype("u1"))
-        found[known] = (octets >> (slots & np.uint64(7)).astype(np.uint8)) & 1
-        return found
+        fates[known] = (octets >> (slots & np.uint64(7)).astype(np.uint8)) & 1
+        return fates

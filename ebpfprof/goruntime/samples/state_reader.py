@@ -94,16 +94,16 @@ class _Rows(NamedTuple):
     start_pcs: npt.NDArray[np.uint64]
     labels: npt.NDArray[np.uint64]
 
-    def wait(self, at: int) -> int:
-        return int(self.waits[at])
+    def wait(self, row: int) -> int:
+        return int(self.waits[row])
 
-    def alike(self, at: int) -> Alike:
-        reason = self.wait(at) >> REASON_SHIFT & 0xFF
-        return Alike(int(self.depths[at]), reason, int(self.start_pcs[at]))
+    def alike(self, row: int) -> Alike:
+        reason = self.wait(row) >> REASON_SHIFT & 0xFF
+        return Alike(int(self.depths[row]), reason, int(self.start_pcs[row]))
 
-    def word(self, at: int, number: int) -> int:
+    def word(self, row: int, number: int) -> int:
         """A word of the stack."""
-        return int(self.reader.copier.words[self.rows[at], number])
+        return int(self.reader.copier.words[self.rows[row], number])
 
 
 class StateReader:
@@ -193,39 +193,39 @@ class StateReader:
         seen = reader.seen(read, rows, is_exact)
         start_pcs, labels = read.g["start_pc"][rows], read.g["labels"][rows]
         here = _Rows(reader, rows, waits, depths, start_pcs, labels)
-        for stack, at in {stack: at for at, stack in enumerate(seen) if stack}.items():
-            alike = here.alike(at)
+        for stack, row in {stack: row for row, stack in enumerate(seen) if stack}.items():
+            alike = here.alike(row)
             self._believed.keep(alike, stack.pcs)
             if stack.kept == UNKNOWN:
-                stack.kept = self._number(here.wait(at), stack.pcs, alike.start_pc)
+                stack.kept = self._number(here.wait(row), stack.pcs, alike.start_pc)
         states = [stack.kept if stack else ENDED for stack in seen]
         if self._labels or self._has_semaphores:
-            for at, known in enumerate(seen):
-                if known and self._has_own(here, at, known):
-                    states[at] = self._own(here, at, known.pcs, known.sema_at)
+            for row, known in enumerate(seen):
+                if known and self._has_own(here, row, known):
+                    states[row] = self._own(here, row, known.pcs, known.sema_at)
         left = np.flatnonzero([stack is None for stack in seen])
         walked = reader.walked(read, rows[left], is_exact[left], learns=are_many(rows))
-        for at, copied in zip(left.tolist(), walked, strict=True):
-            wait = here.wait(at)
+        for row, copied in zip(left.tolist(), walked, strict=True):
+            wait = here.wait(row)
             if wait & 0xFF == RUNNING:
                 pcs: tuple[int, ...] = ()
             elif copied.walk.pcs or is_last:
-                pcs = self._believed.of(here.alike(at), wait, int(read.waits[rows[at]]), copied)
+                pcs = self._believed.of(here.alike(row), wait, int(read.waits[rows[row]]), copied)
             else:
                 continue
-            states[at] = self._own(here, at, pcs, copied.sema_at)
+            states[row] = self._own(here, row, pcs, copied.sema_at)
         return np.array(states, np.int64)
 
-    def _has_own(self, here: _Rows, at: int, stack: SeenStack) -> bool:
+    def _has_own(self, here: _Rows, row: int, stack: SeenStack) -> bool:
         """Whether the goroutine may have labels or a semaphore that others with its stack lack."""
-        has_labels = self._labels is not None and here.labels[at] != 0
+        has_labels = self._labels is not None and here.labels[row] != 0
         return bool(has_labels) or (self._has_semaphores and stack.sema_at >= 0)
 
-    def _own(self, here: _Rows, at: int, pcs: tuple[int, ...], sema_at: int) -> int:
+    def _own(self, here: _Rows, row: int, pcs: tuple[int, ...], sema_at: int) -> int:
         """The number of the state with the goroutine's own labels and semaphore."""
-        labels = self._labels_of(int(here.labels[at]))
-        sema = here.word(at, sema_at) if sema_at >= 0 and self._has_semaphores else 0
-        return self._number(here.wait(at), pcs, here.alike(at).start_pc, labels, sema)
+        labels = self._labels_of(int(here.labels[row]))
+        sema = here.word(row, sema_at) if sema_at >= 0 and self._has_semaphores else 0
+        return self._number(here.wait(row), pcs, here.alike(row).start_pc, labels, sema)
 
     def _number(
         self,

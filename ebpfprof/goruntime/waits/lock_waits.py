@@ -148,16 +148,16 @@ class LockPlaces:
         return None
 
     def _place(self, pcs: tuple[int, ...]) -> WordPlace | None:
-        at = self._number(pcs)
-        if at is None:
+        index = self._number(pcs)
+        if index is None:
             return None
         calls = self._frames.logical(pcs)
-        if pcs[at] in self._semacquires:
-            return self._in_semaphore(at, calls) if self._semaphores else None
-        outside = self._first_outside(calls, at, _IN_COND)
-        return WordPlace(at, _SLOT, COND, self._notify_offset, *outside)
+        if pcs[index] in self._semacquires:
+            return self._in_semaphore(index, calls) if self._semaphores else None
+        outside = self._first_outside(calls, index, _IN_COND)
+        return WordPlace(index, _SLOT, COND, self._notify_offset, *outside)
 
-    def _in_semaphore(self, at: int, calls: Sequence[tuple[int, Any]]) -> WordPlace | None:
+    def _in_semaphore(self, index: int, calls: Sequence[tuple[int, Any]]) -> WordPlace | None:
         assert self._semaphores
         offset = self._semaphores.address_offset
         use = use_of([frame for _, frame in calls])
@@ -171,22 +171,22 @@ class LockPlaces:
                 ),
                 len(calls),
             )
-            return WordPlace(at, offset, use.type, use.sema_offset, use.caller, frame)
+            return WordPlace(index, offset, use.type, use.sema_offset, use.caller, frame)
         if any(frame.function == _WAIT_FOR_GROUP for _, frame in calls):
-            outside = self._first_outside(calls, at, _WAIT_FOR_GROUP)
-            return WordPlace(at, offset, WAIT_GROUP, self._group_offset, *outside)
+            outside = self._first_outside(calls, index, _WAIT_FOR_GROUP)
+            return WordPlace(index, offset, WAIT_GROUP, self._group_offset, *outside)
         return None
 
     @staticmethod
     def _first_outside(
-        calls: Sequence[tuple[int, Any]], at: int, inside: str
+        calls: Sequence[tuple[int, Any]], index: int, inside: str
     ) -> tuple[Caller | None, int]:
         """The function that called the last one whose name begins with `inside`."""
         last = max(
             (i for i, (_, call) in enumerate(calls) if call.function.startswith(inside)), default=-1
         )
         if last + 1 >= len(calls) or last < 0:
-            return None, at
+            return None, index
         number, frame = calls[last + 1]
         return Caller(frame.function, frame.pc), number
 
@@ -230,16 +230,16 @@ def _find_conditions(
     argument, unless it does not need to: a list is right if the goroutine is in it.
     """
     layout = go.binary.layout
-    rows = [at for at, place in enumerate(places) if place.type == COND]
-    sudogs = np.array([chosen[at].words.waiting for at in rows], np.uint64)
+    rows = [index for index, place in enumerate(places) if place.type == COND]
+    sudogs = np.array([chosen[index].words.waiting for index in rows], np.uint64)
     records = memory.read_records(sudogs, record(layout, "sudog", _SUDOG))
     members: dict[int, frozenset[int]] = {}
-    for at, sudog, own in zip(rows, sudogs.tolist(), records, strict=True):
-        address = chosen[at].address
-        guess = int(own["elem"]) if sudog and int(own["g"]) == address else int(words[at])
+    for index, sudog, own in zip(rows, sudogs.tolist(), records, strict=True):
+        address = chosen[index].address
+        guess = int(own["elem"]) if sudog and int(own["g"]) == address else int(words[index])
         if guess not in members:
             members[guess] = _waiters(go, memory, guess)
-        words[at] = guess if address in members[guess] else 0
+        words[index] = guess if address in members[guess] else 0
 
 
 def _waiters(go: GoTarget, memory: Memory, address: int) -> frozenset[int]:

@@ -60,24 +60,30 @@ def thread_calls(
     kind = record(layout, "m", _M)
     before = memory.read_records(machines, kind)
     numbers = threads.numbers()
-    founds = []
-    for each, words in zip(chosen, before, strict=True):
+    candidates = []
+    for goroutine, words in zip(chosen, before, strict=True):
         thread = numbers.get(int(words["thread"]), 0)
         state = threads.state(thread) if thread else None
-        founds.append(_Found(each, thread, state) if state else None)
+        candidates.append(_Found(goroutine, thread, state) if state else None)
     is_same = memory.read_records(machines, kind) == before
     is_same &= before["goroutine"] == np.array(
         [goroutine.address for goroutine in chosen], np.uint64
     )
     is_same &= _still_there(memory, layout, chosen)
-    settled = [each for each, good in zip(founds, is_same.tolist(), strict=True) if each and good]
+    settled = [
+        candidate
+        for candidate, good in zip(candidates, is_same.tolist(), strict=True)
+        if candidate and good
+    ]
     fds = [_descriptor(call.state) for call in settled]
     files = descriptors.files({fd for fd in fds if fd is not None})
     return {
-        each.goroutine.address: ThreadWait(
-            each.thread, each.state.runs, _call(each.state, None if fd is None else files.get(fd))
+        candidate.goroutine.address: ThreadWait(
+            candidate.thread,
+            candidate.state.runs,
+            _call(candidate.state, None if fd is None else files.get(fd)),
         )
-        for each, fd in zip(settled, fds, strict=True)
+        for candidate, fd in zip(settled, fds, strict=True)
     }
 
 

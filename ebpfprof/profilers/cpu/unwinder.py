@@ -107,9 +107,9 @@ class StackPieces:
     def word(self, address: int) -> int | None:
         """The 8 bytes at an address; None if the copies don't have them."""
         for start, data in self.pieces:
-            at = address - start
-            if 0 <= at <= len(data) - 8:
-                return int.from_bytes(data[at : at + 8], "little")
+            offset = address - start
+            if 0 <= offset <= len(data) - 8:
+                return int.from_bytes(data[offset : offset + 8], "little")
         return None
 
 
@@ -187,8 +187,8 @@ class ProcessRules:
         line = self.lines.get(address >> LINE_SHIFT)
         if line is None:
             return 0
-        at = 2 * (address & (_LINE_BYTES - 1))
-        return line[at] | line[at + 1] << 8
+        offset = 2 * (address & (_LINE_BYTES - 1))
+        return line[offset] | line[offset + 1] << 8
 
     def _learn(self, address: int) -> None:
         code = self.lookup.code_at(address) if address < _ADDRESS_END else None
@@ -253,103 +253,103 @@ def is_push(address: int, rules: ProcessRules) -> bool:
 
 
 def unwind(
-    at: Cursor, go: GoState, copies: StackPieces, rules: ProcessRules, pcs: Sequence[int]
+    cursor: Cursor, go: GoState, copies: StackPieces, rules: ProcessRules, pcs: Sequence[int]
 ) -> tuple[list[int], Ending]:
     """Continue a walk from the cursor; `pcs` are the addresses so far, innermost first.
 
     Returns all addresses and how the walk ended. They are return addresses; for interrupted code,
-    its address plus 1, as in Go. The walk changes `at` and `go`.
+    its address plus 1, as in Go. The walk changes `cursor` and `go`.
     """
     unwound = list(pcs)
     for _ in range(MAX_DEPTH):
-        rule = rules.rule_at(at.pc - 1 + at.is_exact)
-        if rule.kind is RuleKind.MORE_STACK and go.is_other_stack(at.sp):
-            at.pc, at.sp, at.is_exact = go.sched_pc, go.sched_sp, False
+        rule = rules.rule_at(cursor.pc - 1 + cursor.is_exact)
+        if rule.kind is RuleKind.MORE_STACK and go.is_other_stack(cursor.sp):
+            cursor.pc, cursor.sp, cursor.is_exact = go.sched_pc, go.sched_sp, False
             continue
         if len(unwound) >= MAX_DEPTH:
             break
-        unwound.append(at.pc + at.is_exact)
+        unwound.append(cursor.pc + cursor.is_exact)
         match rule.kind:
             case RuleKind.END | RuleKind.MORE_STACK:
                 return unwound, Ending.WHOLE
             case RuleKind.SWITCH:
-                if not _go_on(at, go):
+                if not _go_on(cursor, go):
                     return unwound, Ending.WHOLE
                 continue
             case RuleKind.NONE:
                 ending = Ending.NO_RULE
             case RuleKind.IN_R12:
-                ending = _from_r12(at)
+                ending = _from_r12(cursor)
             case RuleKind.SIGNAL:
-                ending = _interrupted(at, copies)
+                ending = _interrupted(cursor, copies)
             case _:
-                ending = _caller(at, rule, go, copies)
+                ending = _caller(cursor, rule, go, copies)
         if ending is not Ending.WHOLE:
-            if not _go_on(at, go):
+            if not _go_on(cursor, go):
                 return unwound, ending
-        elif at.pc == 0:
+        elif cursor.pc == 0:
             return unwound, Ending.WHOLE
     return unwound, Ending.TOO_DEEP
 
 
-def _go_on(at: Cursor, go: GoState) -> bool:
+def _go_on(cursor: Cursor, go: GoState) -> bool:
     """Continue where Go code left its stack, if the runtime stored that. Uses each record once."""
     if go.vdso_sp:
-        at.pc, at.sp, at.is_exact = go.vdso_pc, go.vdso_sp, False
+        cursor.pc, cursor.sp, cursor.is_exact = go.vdso_pc, go.vdso_sp, False
         go.vdso_sp = 0
     elif go.syscall_sp:
-        at.pc, at.sp, at.is_exact = go.syscall_pc, go.syscall_sp, False
+        cursor.pc, cursor.sp, cursor.is_exact = go.syscall_pc, go.syscall_sp, False
         go.syscall_sp = 0
     else:
         return False
     return True
 
 
-def _interrupted(at: Cursor, copies: StackPieces) -> Ending:
-    pc, sp = (copies.word(at.sp + offset) for offset in (_UCONTEXT_PC, _UCONTEXT_SP))
-    if pc is None or sp is None or not _load_bp(at, copies, at.sp + _UCONTEXT_BP):
+def _interrupted(cursor: Cursor, copies: StackPieces) -> Ending:
+    pc, sp = (copies.word(cursor.sp + offset) for offset in (_UCONTEXT_PC, _UCONTEXT_SP))
+    if pc is None or sp is None or not _load_bp(cursor, copies, cursor.sp + _UCONTEXT_BP):
         return Ending.UNREADABLE
-    at.pc, at.sp, at.is_exact, at.r12 = pc, sp, True, 0
+    cursor.pc, cursor.sp, cursor.is_exact, cursor.r12 = pc, sp, True, 0
     return Ending.WHOLE
 
 
-def _from_r12(at: Cursor) -> Ending:
-    if not at.is_exact or not at.r12:
+def _from_r12(cursor: Cursor) -> Ending:
+    if not cursor.is_exact or not cursor.r12:
         return Ending.NO_RULE
-    at.pc, at.r12, at.is_exact = at.r12, 0, False
+    cursor.pc, cursor.r12, cursor.is_exact = cursor.r12, 0, False
     return Ending.WHOLE
 
 
-def _caller(at: Cursor, rule: UnwindRule, go: GoState, copies: StackPieces) -> Ending:
-    sp = at.sp
+def _caller(cursor: Cursor, rule: UnwindRule, go: GoState, copies: StackPieces) -> Ending:
+    sp = cursor.sp
     if rule.kind is RuleKind.SYSTEM_STACK:
-        at.pc = 0
+        cursor.pc = 0
         if not go.is_other_stack(sp):
             return Ending.WHOLE
         sp = go.sched_sp
-    if rule.kind is RuleKind.GUESS and at.bp == 0:
-        at.pc = 0
+    if rule.kind is RuleKind.GUESS and cursor.bp == 0:
+        cursor.pc = 0
         return Ending.WHOLE
     by_bp = rule.kind in (RuleKind.BP, RuleKind.BP_POINTS, RuleKind.GUESS)
-    cfa = (at.bp if by_bp else sp) + rule.cfa_offset
+    cfa = (cursor.bp if by_bp else sp) + rule.cfa_offset
     if rule.kind is RuleKind.BP_POINTS:
         pointed = copies.word(cfa)
-        if pointed is None or not _load_bp(at, copies, at.bp):
+        if pointed is None or not _load_bp(cursor, copies, cursor.bp):
             return Ending.UNREADABLE
         cfa = pointed
     if not 0 < cfa - sp <= _MAX_CFA_BYTES:
         return Ending.ASTRAY
-    if rule.bp_offset is not None and not _load_bp(at, copies, cfa + rule.bp_offset):
+    if rule.bp_offset is not None and not _load_bp(cursor, copies, cfa + rule.bp_offset):
         return Ending.UNREADABLE
     pc = copies.word(cfa - 8)
     if pc is None:
         return Ending.UNREADABLE
-    at.pc, at.sp, at.is_exact = pc, cfa, rule.exact_caller
+    cursor.pc, cursor.sp, cursor.is_exact = pc, cfa, rule.exact_caller
     return Ending.WHOLE
 
 
-def _load_bp(at: Cursor, copies: StackPieces, address: int) -> bool:
+def _load_bp(cursor: Cursor, copies: StackPieces, address: int) -> bool:
     """Load the frame pointer; as in the kernel, it is 0 after a failed load."""
     bp = copies.word(address)
-    at.bp = bp or 0
+    cursor.bp = bp or 0
     return bp is not None

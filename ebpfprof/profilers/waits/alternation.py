@@ -56,12 +56,12 @@ def alternation_variances(
             scale**2 * _beyond_chance(part.get(stack, _NONE), share) for part, scale in parts
         )
         rows_of_groups[group] += rows[stack]
-    found = {}
+    variances = {}
     for stack, group in groups.items():
         own = (1 - shares[stack]) ** 2 * rows[stack]
         others = shares[stack] ** 2 * (rows_of_groups[group] - rows[stack])
-        found[stack] = TRACKING_PERIOD**2 * (own + others)
-    return found
+        variances[stack] = TRACKING_PERIOD**2 * (own + others)
+    return variances
 
 
 def _beyond_chance(sums: StackSums, share: float) -> float:

@@ -165,10 +165,10 @@ class BudgetedWaits:
 
     def _holds(self) -> dict[int, Hold]:
         """The holds, including those of the present part."""
-        found = dict(self._past_holds)
+        holds = dict(self._past_holds)
         for sema, more in self._waits.tables.holds().get(self._index, {}).items():
-            found[sema] = found.get(sema, Hold()).plus(more)
-        return found
+            holds[sema] = holds.get(sema, Hold()).plus(more)
+        return holds
 
     def _add_part(self, now_ns: int) -> None:
         """Add what was recorded until now; what a window holds only counts once it has ended."""

@@ -392,7 +392,7 @@ class WaitsCollector(BoundedProbes):
         if self._config.labels:
             # A copy, since other threads attach targets meanwhile.
             attached = dict(self._attached)
-            targets = {index: each.go.target for index, each in attached.items()}
+            targets = {index: recording.go.target for index, recording in attached.items()}
             self._absent_labels.bring(targets)
 
     def stop(self) -> None:
@@ -422,8 +422,8 @@ class WaitsCollector(BoundedProbes):
         """What was lost so far of each target, also of earlier ones with its number."""
         if not self._program.is_loaded:
             return ()
-        found = losses(self._program.maps["losses"].numbers())
-        return [replace(loss, kinds=_KINDS_OF_LOSSES.get(loss.name, ())) for loss in found]
+        lost = losses(self._program.maps["losses"].numbers())
+        return [replace(loss, kinds=_KINDS_OF_LOSSES.get(loss.name, ())) for loss in lost]
 
     def close(self) -> None:
         """Detach the probes and free the maps."""

@@ -114,8 +114,8 @@ def estimates(
         "runqueue": [row for estimate in block if (row := _runnable(estimate))],
     }
     return WaitEstimates(
-        [row for found in rows.values() for row in found],
-        {kind: _deviation(sums, kind, found) for kind, found in rows.items() if found},
+        [row for of_kind in rows.values() for row in of_kind],
+        {kind: _deviation(sums, kind, of_kind) for kind, of_kind in rows.items() if of_kind},
         sum(row.delay_ns for row in mutex if not row.return_pcs),
     )
 
@@ -152,7 +152,7 @@ def _block(
 ) -> list[BlockEstimate]:
     stacks = sums.stacks(["block"])
     left = _by_known_locks(waits, stacks)
-    found = []
+    blocks = []
     for stack, estimate in stacks.items():
         seen = left.pop((stack.sema, stack.return_pcs, stack.labels), _NO_WAITS).as_uncertain()
         turns = _bounded_by_samples(alternation.get(stack, 0.0), estimate, seen)
@@ -166,15 +166,15 @@ def _block(
         )
         row = _block_row(sums, stack, estimate, seen, hit_ns)
         seen_sums = sums.seen(stack)
-        found.append(BlockEstimate(row, estimate.every, seen_sums, correction, seen.lengths))
+        blocks.append(BlockEstimate(row, estimate.every, seen_sums, correction, seen.lengths))
     for (sema, return_pcs, labels), sampled in left.items():
         seen = sampled.as_uncertain()
         if seen.long or seen.hits >= _ENOUGH_HITS:
             stack = KnownStack(0, "block", sema, return_pcs, labels)
             estimate = StackEstimate(StackSums(), StackSums(), 0.0, 0.0)
             row = _unprobed_row(stack, estimate, seen)
-            found.append(BlockEstimate(row, StackSums(), StackSums(), long=seen.lengths))
-    return [estimate for estimate in found if estimate.row.count > 0 or estimate.row.delay_ns > 0]
+            blocks.append(BlockEstimate(row, StackSums(), StackSums(), long=seen.lengths))
+    return [estimate for estimate in blocks if estimate.row.count > 0 or estimate.row.delay_ns > 0]
 
 
 def _bounded_by_samples(variance: float, estimate: StackEstimate, seen: SampledStack) -> float:
@@ -317,7 +317,9 @@ def _combined(one: _Value, other: _Value) -> _Value:
     """
     apart = (one.value - other.value) ** 2
     between = max(0.0, (apart - one.variance - other.variance) / 2)
-    weights = [each.variance + between for each in (other, one)]  # the precision is the inverse
+    weights = [
+        estimate.variance + between for estimate in (other, one)
+    ]  # the precision is the inverse
     if not (total := sum(weights)):
         return one
     value = (one.value * weights[0] + other.value * weights[1]) / total
@@ -425,12 +427,12 @@ def _by_known_locks(
 ) -> dict[StackKey, SampledStack]:
     """What samples saw, with those locks as OTHER_LOCKS that the kernel adds up."""
     known = {(stack.sema, stack.return_pcs, stack.labels) for stack in stacks}
-    found: dict[StackKey, SampledStack] = {}
+    by_place: dict[StackKey, SampledStack] = {}
     for key, estimate in waits.items():
         others = (OTHER_LOCKS, *key[1:])
         place = others if key not in known and others in known else key
-        found.setdefault(place, SampledStack()).add(estimate)
-    return found
+        by_place.setdefault(place, SampledStack()).add(estimate)
+    return by_place
 
 
 def facts_of_stacks(

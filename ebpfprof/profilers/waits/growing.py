@@ -17,12 +17,12 @@ class GrowingTotals:
 
     def grown(self, totals: Sequence[StackTotal]) -> list[StackTotal]:
         """The totals, none below what was returned for it before."""
-        found = []
+        grown = []
         for total in totals:
             key = KnownStack(0, total.kind, total.sema, total.return_pcs, total.labels, total.waker)
             count, delay_ns, lengths = self._returned.get(key, (0.0, 0, NO_LENGTHS))
             count, delay_ns = max(count, total.count), max(delay_ns, total.delay_ns)
             lengths = lengths.at_least(total.lengths)
             self._returned[key] = count, delay_ns, lengths
-            found.append(replace(total, count=count, delay_ns=delay_ns, lengths=lengths))
-        return found
+            grown.append(replace(total, count=count, delay_ns=delay_ns, lengths=lengths))
+        return grown

@@ -29,7 +29,7 @@ def sentences(
     `hanging` is that of LookedDelays. Raises GoTableError if the binary's tables contradict
     themselves.
     """
-    found: dict[tuple[str, str, str, int], tuple[int, int, int]] = {}
+    places: dict[tuple[str, str, str, int], tuple[int, int, int]] = {}
     for state, (count, oldest_ns, newest_ns) in hanging.items():
         at = looks.sampler.park_at(state.pcs)
         stack = None if at is None else translator.stack("block", state.pcs[at:])
@@ -39,9 +39,9 @@ def sentences(
         name, line = operation(frames), caller(frames)
         if name in NEVER_IDLE:
             key = name, line.function, line.file, line.line
-            before, most_ns, least_ns = found.get(key, (0, oldest_ns, newest_ns))
-            found[key] = before + count, max(most_ns, oldest_ns), min(least_ns, newest_ns)
-    ordered = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
+            before, most_ns, least_ns = places.get(key, (0, oldest_ns, newest_ns))
+            places[key] = before + count, max(most_ns, oldest_ns), min(least_ns, newest_ns)
+    ordered = sorted(places.items(), key=lambda item: (-item[1][0], item[0]))
     sentences = [
         printable(
             f"{counted(count, 'goroutine')} of process {pid} did not move for "

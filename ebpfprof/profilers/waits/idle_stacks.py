@@ -62,5 +62,5 @@ class IdleStacks:
             at = None if state.word in _NOT_WAITING else sampler.park_at(state.pcs)
             if at is not None:
                 by_stack[state.pcs[at:][:MAX_DEPTH]].append(idle.get(state))
-        found = {stack: together(behaviours) for stack, behaviours in by_stack.items()}
-        return {stack: behaviours for stack, behaviours in found.items() if behaviours}
+        behaviour_of = {stack: together(behaviours) for stack, behaviours in by_stack.items()}
+        return {stack: behaviours for stack, behaviours in behaviour_of.items() if behaviours}

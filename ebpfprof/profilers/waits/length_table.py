@@ -61,10 +61,10 @@ class StackLengths:
 
     def of(self, key: int) -> LengthSums:
         """Those with this key: of a stack in `totals`, of a pair in `pairs`, or one made above."""
-        found = self._sums.get(key >> _ROW_BITS)
-        if found is None or self._buckets is None or self._counts is None:
+        sums = self._sums.get(key >> _ROW_BITS)
+        if sums is None or self._buckets is None or self._counts is None:
             return _NONE
-        begin, end, units, delay_ns = found
+        begin, end, units, delay_ns = sums
         buckets, counts = self._buckets[begin:end].tolist(), self._counts[begin:end].tolist()
         return LengthSums(units, delay_ns, WaitHistogram(tuple(buckets), tuple(counts)))
 

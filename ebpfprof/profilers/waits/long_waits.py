@@ -131,9 +131,9 @@ class LongWaits:
 
     def found(self) -> dict[StackKey, SampledStack]:
         """The waits by stack, since begin()."""
-        found = {key: replace(sampled) for key, sampled in self._past.items()}
+        by_key = {key: replace(sampled) for key, sampled in self._past.items()}
         if self._base is None:
-            return found
+            return by_key
         sampler, totals, base = self.samples.sampler, self.samples.totals(), self._base
         for state, total in totals.states.items():
             place = None if state.word in _NOT_WAITING else sampler.park_at(state.pcs)
@@ -142,8 +142,8 @@ class LongWaits:
                 waits = _since(total, base.states.get(state))
                 before = base.lengths.get(state, NO_LENGTHS)
                 waits.lengths = totals.lengths.get(state, NO_LENGTHS) - before
-                found.setdefault(key, SampledStack()).add(waits)
-        return found
+                by_key.setdefault(key, SampledStack()).add(waits)
+        return by_key
 
 
 def _since(total: StateTotal, earlier: StateTotal | None) -> SampledStack:

@@ -67,21 +67,21 @@ def read_parked(go: GoTarget, now_ns: int, *, has_labels: bool) -> ParkedAtEnd:
 
     Raises what parked_goroutines raises.
     """
-    found = parked_goroutines(go, has_labels=has_labels)
+    parked = parked_goroutines(go, has_labels=has_labels)
     counts = (
-        ("goroutines_moving", _MOVED, found.unreadable),
-        ("stack_cut", _CUT, found.cut_short),
+        ("goroutines_moving", _MOVED, parked.unreadable),
+        ("stack_cut", _CUT, parked.cut_short),
         (
             "labels_unread",
             _UNLABELLED,
-            sum(goroutine.labels is None for goroutine in found.goroutines),
+            sum(goroutine.labels is None for goroutine in parked.goroutines),
         ),
     )
     lost = tuple(Loss(name, text, count, (OPEN.name,)) for name, text, count in counts if count)
     sites = CallSites(go.binary, go.load_bias, has_arguments=False)
     shown = [
         goroutine
-        for goroutine in found.goroutines
+        for goroutine in parked.goroutines
         # One that runs finalizers and waits here waits in a finalizer of the program.
         if not sites.is_system(goroutine.start_pc) or sites.runs_finalizers(goroutine.start_pc)
     ]
@@ -97,7 +97,7 @@ def open_waits(
     A goroutine without an entry waited before that, unless not `all_known`: then the kernel's table
     may have been full.
     """
-    found = []
+    waits = []
     for goroutine in parked.goroutines:
         known = last_waits.get(goroutine.address)
         if known and not _lasted(known, goroutine, parked.read_ns):
@@ -105,8 +105,8 @@ def open_waits(
         start_ns = known.start_ns if known else started_ns
         total = _total(goroutine, parked.read_ns - start_ns)
         began_before = known.is_seeded if known else all_known
-        found.append(OpenWait(total, began_before))
-    return found
+        waits.append(OpenWait(total, began_before))
+    return waits
 
 
 def standing_waits(
@@ -116,14 +116,14 @@ def standing_waits(
 
     A goroutine that a look found in its wait before `started_ns` waits for the whole recording.
     """
-    found = []
+    waits = []
     for goroutine in parked.goroutines:
         since_ns = standing.since_ns.get(goroutine.address)
         if since_ns is not None:
             began_before = since_ns < started_ns
             waited_ns = parked.read_ns - (started_ns if began_before else since_ns)
-            found.append(OpenWait(_total(goroutine, waited_ns), began_before))
-    return found
+            waits.append(OpenWait(_total(goroutine, waited_ns), began_before))
+    return waits
 
 
 def _total(goroutine: ParkedGoroutine, waited_ns: int) -> StackTotal:

@@ -30,11 +30,11 @@ def pairs_of(
     by_stack = defaultdict[_Key, _Pairs](dict)
     for pair, estimate in pairs.items():
         by_stack[pair.sema, pair.return_pcs, pair.labels][pair] = estimate
-    return [
-        row
-        for each in block
-        for row in _split(each, by_stack[each.row.sema, each.row.return_pcs, each.row.labels])
-    ]
+    rows = []
+    for waits in block:
+        key = (waits.row.sema, waits.row.return_pcs, waits.row.labels)
+        rows += _split(waits, by_stack[key])
+    return rows
 
 
 def _split(stack: BlockEstimate, pairs: Mapping[KnownStack, StackEstimate]) -> list[StackTotal]:
@@ -46,7 +46,7 @@ def _split(stack: BlockEstimate, pairs: Mapping[KnownStack, StackEstimate]) -> l
     others = row.lengths - every.lengths
     short = max(0.0, others.total - stack.long.total)
     relative = row.delay_variance / rest_ns**2 if rest_ns else 0.0
-    found = []
+    rows = []
     for stack_and_waker, estimate in pairs.items():
         pair, sampled = row_of(stack_and_waker, estimate), estimate.sampled
         part_ns = rest_ns * sampled.delay_ns / seen_ns if seen_ns else 0.0
@@ -58,12 +58,12 @@ def _split(stack: BlockEstimate, pairs: Mapping[KnownStack, StackEstimate]) -> l
         if seen:
             part = sampled.count / seen
             pair.lengths += sampled.lengths.scaled_to(part * short) + part * stack.long
-        found.append(pair)
+        rows.append(pair)
     unknown, unknown_ns = (0.0 if seen else rest), (0.0 if seen_ns else rest_ns)
     if unknown >= 1 or unknown_ns >= 1:
         variance = row.delay_variance if unknown_ns else 0.0
         pair = replace(row, kind="wakers", waker=NO_WAKER, delay_variance=variance)
         unknown_ns = round(unknown_ns)
         lengths = others if unknown else NO_LENGTHS
-        found.append(replace(pair, count=unknown, delay_ns=unknown_ns, lengths=lengths))
-    return found
+        rows.append(replace(pair, count=unknown, delay_ns=unknown_ns, lengths=lengths))
+    return rows

@@ -49,10 +49,10 @@ def releases(
     def is_untracked(stack: KnownStack) -> bool:
         return is_runtime_lock(stack.return_pcs)
 
-    found, by_lock = [], defaultdict[int, _Releases](dict)
+    rows, by_lock = [], defaultdict[int, _Releases](dict)
     for stack, estimate in sums.stacks(["mutex"], is_untracked).items():
         if is_untracked(stack):
-            found.append(_of_runtime(row_of(stack, estimate), sums))
+            rows.append(_of_runtime(row_of(stack, estimate), sums))
         else:
             by_lock[stack.sema][stack] = estimate
     waited = defaultdict[int, list[BlockEstimate]](list)
@@ -62,13 +62,13 @@ def releases(
     for sema in {**by_lock, **waited}:
         known = by_lock[sema]
         if waited[sema]:
-            found += _of_lock(sema, known, waited[sema], uncharged.get(sema, 0.0), sums.windows)
+            rows += _of_lock(sema, known, waited[sema], uncharged.get(sema, 0.0), sums.windows)
         else:  # waits are not recorded
             for stack, estimate in known.items():
                 row = row_of(stack, estimate)
                 row.lengths = _lengths(estimate, estimate.sampled.count)
-                found.append(row)
-    return found
+                rows.append(row)
+    return rows
 
 
 def _of_runtime(row: StackTotal, sums: SampledSums) -> StackTotal:
@@ -85,11 +85,11 @@ def _of_runtime(row: StackTotal, sums: SampledSums) -> StackTotal:
 
 def _uncharged(sums: SampledSums, semas: set[int]) -> Mapping[int, float]:
     """By lock, the waiting whose release no window recorded; without --by-lock, of all locks."""
-    found = defaultdict[int, float](float)
+    unknown_ns = defaultdict[int, float](float)
     for sema, ns in sums.uncharged.items():
         others = OTHER_LOCKS if OTHER_LOCKS in semas else 0
-        found[sema if sema in semas else others] += sums.scale * ns
-    return found
+        unknown_ns[sema if sema in semas else others] += sums.scale * ns
+    return unknown_ns
 
 
 def _of_lock(
@@ -112,7 +112,7 @@ def _of_lock(
     of_count = _relative_variance_of_count(waits)
     parks = sum(wait.seen.parks for wait in waits)
     correction = sum(wait.correction * wait.seen.parks for wait in waits) / parks if parks else 1.0
-    found = []
+    rows = []
     for stack, estimate in known.items():
         row, sampled = row_of(stack, estimate), estimate.sampled
         part_ns = known_ns * sampled.delay_ns / charged_ns if charged_ns > 0 else 0.0
@@ -128,11 +128,11 @@ def _of_lock(
         if charged_ns <= 0:
             row.count, row.lengths = estimate.every.count, estimate.every.lengths
         if row.count > 0 or row.delay_ns > 0:
-            found.append(row)
+            rows.append(row)
     if (unknown_ns := round(waited_ns - known_ns)) > 0:
         of_unknown = unknown_ns**2 * relative
-        found.append(StackTotal("mutex", sema, (), 0.0, unknown_ns, (), of_unknown))
-    return found
+        rows.append(StackTotal("mutex", sema, (), 0.0, unknown_ns, (), of_unknown))
+    return rows
 
 
 def _lengths(estimate: StackEstimate, count: float) -> WaitHistogram:

@@ -110,12 +110,12 @@ class SampledSums:
 
     def copied(self) -> SampledSums:
         """The same sums, which later additions don't change."""
-        found = copy.copy(self)
-        found.every, found.eighth = dict(self.every), dict(self.eighth)
-        found.windowed, found.uncharged = dict(self.windowed), dict(self.uncharged)
+        copied = copy.copy(self)
+        copied.every, copied.eighth = dict(self.every), dict(self.eighth)
+        copied.windowed, copied.uncharged = dict(self.windowed), dict(self.uncharged)
         moments = {of: copy.copy(sums_of_stack) for of, sums_of_stack in self._moments.items()}
-        found._moments = defaultdict(_Moments, moments)
-        return found
+        copied._moments = defaultdict(_Moments, moments)
+        return copied
 
     def add_every(self, more: Mapping[KnownStack, StackSums]) -> None:
         """Add the sums of a time in which every wait was recorded."""
@@ -262,7 +262,7 @@ class SampledSums:
         left = 1 - self.runs_in_windows / (recorded + pauses) / TRACKING_PERIOD
         parks = windowed.count / TRACKING_PERIOD + windowed.unknown
         freedom = _PRIOR + worth - 1
-        found = []
+        variances = []
         of_counts, of_delays = _by_chance(parks, windowed.squares)
         for total, squares, with_runs, by_chance, part in (
             (moments.count, moments.count_squares, moments.count_runs, of_counts, _USUAL),
@@ -272,20 +272,20 @@ class SampledSums:
             rest = squares - 2 * rate * with_runs + rate * rate * run_squares
             observed = worth * self.scale**2 * max(0.0, rest) * left
             usual = (part * pauses * rate) ** 2 / worth + self.scale**2 * by_chance
-            found.append((_PRIOR * usual + observed) / freedom * student(freedom) ** 2)
-        return found[0], found[1]
+            variances.append((_PRIOR * usual + observed) / freedom * student(freedom) ** 2)
+        return variances[0], variances[1]
 
 
 def _total(sums: Sums, of: KnownStack | str) -> StackSums:
     """The sums of a stack; of a kind, those that its variance takes."""
     if not isinstance(of, str):
         return sums.get(of, _NONE)
-    found = [sums_of_stack for stack, sums_of_stack in sums.items() if stack.kind == of]
+    of_kind = [sums_of_stack for stack, sums_of_stack in sums.items() if stack.kind == of]
     return StackSums(
-        sum(each.count for each in found),
-        sum(each.delay_ns for each in found),
-        unknown=sum(each.unknown for each in found),
-        squares=sum(each.squares for each in found),
+        sum(total.count for total in of_kind),
+        sum(total.delay_ns for total in of_kind),
+        unknown=sum(total.unknown for total in of_kind),
+        squares=sum(total.squares for total in of_kind),
     )
 
 

@@ -78,7 +78,7 @@ class StackTable:
 
     def forget(self, target: int) -> list[int]:
         """Delete the stacks, sums and labels of a target from the maps; return the stacks' keys."""
-        found = [
+        of_target = [
             (
                 keys[is_ours],
                 int((stacks["group"]["labels"][is_ours] != 0).sum()),
@@ -88,7 +88,7 @@ class StackTable:
             for is_ours in [stacks["group"]["target"] == target]
         ]
         forgotten = []
-        for ours, labelled, locked in found:
+        for ours, labelled, locked in of_target:
             for table in {"totals", "stacks", "spreads"} & self._program.maps.keys():
                 self._program.maps[table].delete(ours)
             forgotten += ours.tolist()

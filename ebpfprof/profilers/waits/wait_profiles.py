@@ -72,32 +72,32 @@ class ReadWaits:
 
 
 def report(
-    found: ReadWaits, go: GoTarget, translator: StackTranslator, builder: ReportBuilder
+    waits: ReadWaits, go: GoTarget, translator: StackTranslator, builder: ReportBuilder
 ) -> None:
-    """Add the profiles of `found.kinds`, and with --by-lock the locks."""
-    _WaitReporter(found, go, translator, builder).report()
+    """Add the profiles of `waits.kinds`, and with --by-lock the locks."""
+    _WaitReporter(waits, go, translator, builder).report()
 
 
 class _WaitReporter:
     def __init__(
         self,
-        found: ReadWaits,
+        waits: ReadWaits,
         go: GoTarget,
         translator: StackTranslator,
         builder: ReportBuilder,
     ) -> None:
-        self._found = found
+        self._waits = waits
         self._go = go
         self._translator = translator
         self._builder = builder
 
     def report(self) -> None:
-        found, options = self._found, self._builder.options
-        self._builder.report.coverage = found.coverage
+        waits, options = self._waits, self._builder.options
+        self._builder.report.coverage = waits.coverage
         self._builder.report.records_waits = True
-        if found.coverage and found.coverage.is_scaled:
+        if waits.coverage and waits.coverage.is_scaled:
             self._builder.report.sampled = (
-                f"Sampled ({found.coverage.how}). Use --max-overhead 0 to record every wait."
+                f"Sampled ({waits.coverage.how}). Use --max-overhead 0 to record every wait."
             )
         waiting = self._open_waits()
         table = self._lock_table([row.total for row in waiting])
@@ -106,40 +106,40 @@ class _WaitReporter:
             of_lock = table.labels(total.sema) if table and options["lock_labels"] else ()
             return chosen(total.labels, options.labels) + of_lock
 
-        for kind in (kind for kind in found.kinds if kind is not OPEN):
-            totals = [(total, labels(total)) for total in found.totals if total.kind == kind.name]
+        for kind in (kind for kind in waits.kinds if kind is not OPEN):
+            totals = [(total, labels(total)) for total in waits.totals if total.kind == kind.name]
             self._add(kind, totals, f"{kind.title} profile")
-        if OPEN in found.kinds:
+        if OPEN in waits.kinds:
             totals = [(row.total, row.labels + labels(row.total)) for row in waiting]
             self._add(OPEN, totals, "waits still open at the end")
 
     def _open_waits(self) -> list[OpenWait]:
-        found, recording = self._found, self._builder.recording
-        if found.parked is None:
+        read, recording = self._waits, self._builder.recording
+        if read.parked is None:
             return []
-        if found.standing:
-            waits = standing_waits(found.parked, found.standing, recording.started_ns)
+        if read.standing:
+            waits = standing_waits(read.parked, read.standing, recording.started_ns)
         else:
             waits = open_waits(
-                found.parked,
-                found.last_waits,
+                read.parked,
+                read.last_waits,
                 recording.started_ns,
                 all_known=not any(loss.name == "waits_full" for loss in recording.losses),
             )
-        if {BLOCK, WAKERS} & set(found.kinds):
+        if {BLOCK, WAKERS} & set(read.kinds):
             return waits
         return [wait for wait in waits if lock_use(self._translator, wait.total.return_pcs)]
 
     def _lock_table(self, waiting: Sequence[StackTotal]) -> LockTable | None:
         """The locks, if the options ask for them and we can find them."""
-        found, options = self._found, self._builder.options
+        waits, options = self._waits, self._builder.options
         if not (options["by_lock"] or options["lock_labels"]):
             return None
         try:
-            totals = [total for total in found.totals if total.waker is None]
-            table = LockTable(self._go, self._translator, totals, found.holds, waiting)
+            totals = [total for total in waits.totals if total.waker is None]
+            table = LockTable(self._go, self._translator, totals, waits.holds, waiting)
             locks = table.locks() if options["by_lock"] else []
-            for total in found.totals:
+            for total in waits.totals:
                 table.labels(total.sema)  # finds the names, or fails
         except Exception as error:  # any error: keep the profiles without locks
             self._builder.fail(error)
@@ -154,26 +154,26 @@ class _WaitReporter:
         totals: Sequence[tuple[StackTotal, tuple[Label, ...]]],
         title: str,
     ) -> None:
-        found, builder, recording = self._found, self._builder, self._builder.recording
+        waits, builder, recording = self._waits, self._builder, self._builder.recording
         samples, cut, spread, failure, given_up = wait_samples(
-            self._translator, totals, found.idle if kind is not MUTEX else {}
+            self._translator, totals, waits.idle if kind is not MUTEX else {}
         )
         builder.note_given_up(kind.events, given_up, sum(total.count for total, _ in totals))
         if failure:
             builder.fail(failure)
-        remarks = [*found.remarks]
+        remarks = [*waits.remarks]
         if kind is MUTEX and self._go.runtime_locks:
             remarks.append(_OF_RUNTIME_LOCKS)
-        if kind is OPEN and found.standing:
-            remarks.append(str(found.standing))
-        if kind is WAKERS and found.coverage and found.coverage.is_scaled:
+        if kind is OPEN and waits.standing:
+            remarks.append(str(waits.standing))
+        if kind is WAKERS and waits.coverage and waits.coverage.is_scaled:
             remarks.append(_SPLIT)
         missing = []
-        if found.unread:
-            missing.append(f"open waits are missing: {printable(in_one_line(str(found.unread)))}")
+        if waits.unread:
+            missing.append(f"open waits are missing: {printable(in_one_line(str(waits.unread)))}")
         account = replace(
             builder.account(kind, title, remarks, missing),
-            coverage=None if kind.is_moment else found.coverage,
+            coverage=None if kind.is_moment else waits.coverage,
             spread=spread,
             counted={_CUT_BY_GO: cut},
             idle=idle_comments(kind.name, samples),

@@ -176,26 +176,26 @@ class WaitsRecording:
         # Open waits exist only at the end.
         ours = (BLOCK, MUTEX, WAKERS, RUN_QUEUE)
         chosen = [kind for kind in self._options.recorded_kinds if kind in ours]
-        found = ReadWaits(
+        waits = ReadWaits(
             kinds=(*chosen, OPEN) if self._open and self._final else tuple(chosen),
             last_waits=self._final.last_waits if self._final else {},
             idle=self._idle.found() if self._idle else {},
         )
         if self._open:
-            found.parked, found.unread = self._open.parked, self._open.unread
+            waits.parked, waits.unread = self._open.parked, self._open.unread
             is_partial = self._final and self._budgeted and not self._budgeted.is_whole
-            found.standing = self._open.standing if is_partial else None
+            waits.standing = self._open.standing if is_partial else None
         if self._budgeted and self._long:
-            self._add_estimates(found, self._budgeted, self._long)
+            self._add_estimates(waits, self._budgeted, self._long)
         else:
             final = self._final
             tables = self._waits.tables
-            found.totals = final.totals if final else tables.snapshot().get(self.slot, [])
-            found.holds = final.holds if final else tables.holds().get(self.slot, {})
-        return WholeSums(found)
+            waits.totals = final.totals if final else tables.snapshot().get(self.slot, [])
+            waits.holds = final.holds if final else tables.holds().get(self.slot, {})
+        return WholeSums(waits)
 
     def _add_estimates(
-        self, found: ReadWaits, budgeted: BudgetedWaits, long_waits: LongWaits
+        self, waits: ReadWaits, budgeted: BudgetedWaits, long_waits: LongWaits
     ) -> None:
         from ebpfprof.profilers.waits.estimates import estimates, facts_of_stacks
 
@@ -209,10 +209,10 @@ class WaitsRecording:
             *facts_of_stacks(self._go, self._translator),
             hit_ns=self._waits.hit_ns or 0.0,
         )
-        found.hanging = long_waits.hanging()
-        found.holds = budgeted.holds()
-        found.totals = self._growing.grown(estimated.rows)
-        found.coverage = replace(
+        waits.hanging = long_waits.hanging()
+        waits.holds = budgeted.holds()
+        waits.totals = self._growing.grown(estimated.rows)
+        waits.coverage = replace(
             coverage, deviations=estimated.deviations, uncharged_ns=estimated.uncharged_ns
         )
 
@@ -245,19 +245,19 @@ class WaitsRecording:
 
     def losses(self) -> Sequence[Loss]:
         """What it lost so far."""
-        found = losses_since(losses_of(self._waits.losses(), self.slot), self._losses_before)
+        losses = losses_since(losses_of(self._waits.losses(), self.slot), self._losses_before)
         parked = self._open.parked if self._open else None
         samples = self._sampler.losses() if self._budgeted else ()
-        return [*found, *(parked.losses if parked else ()), *samples]
+        return [*losses, *(parked.losses if parked else ()), *samples]
 
     def failures(self) -> Sequence[Exception]:
         """The errors because of which data is missing."""
-        found = (
+        failures = (
             self._open.unread if self._open else None,
             self._budgeted.failure if self._budgeted else None,
             self._sampler.failure if self._budgeted else None,
         )
-        return [failure for failure in found if failure]
+        return [failure for failure in failures if failure]
 
     def close(self) -> None:
         """Delete its data in the maps of the program."""

@@ -88,18 +88,18 @@ def wait_samples(
     samples = [
         Sample(
             stack.locations,
-            (max(least if stack is not UNKNOWN else 0, int(each.count)), each.delay_ns),
+            (max(least if stack is not UNKNOWN else 0, int(total.count)), total.delay_ns),
             labels,
-            each.delay_variance,
-            together(each.behaviours),
-            each.count_variance,
-            each.lengths,
+            total.delay_variance,
+            together(total.behaviours),
+            total.count_variance,
+            total.lengths,
         )
-        for (stack, labels), each in sums.items()
+        for (stack, labels), total in sums.items()
     ]
     spread = {
-        key: (each.delay_ns, each.delay_variance)
-        for key, each in sums.items()
-        if each.delay_variance
+        key: (total.delay_ns, total.delay_variance)
+        for key, total in sums.items()
+        if total.delay_variance
     }
     return WaitSamples(samples, int(cut), spread, failure, math.ceil(given_up))

@@ -141,8 +141,8 @@ class StackTranslator:
         """
         new = set(return_pcs) - self._whole.keys()
         call_pcs = set(map(self._call_pc, new)) - self._go_frames.keys()
-        found = self._binary.frames_many(pc - self._load_bias for pc in call_pcs)
-        self._go_frames.update((pc, found[pc - self._load_bias]) for pc in call_pcs)
+        frames = self._binary.frames_many(pc - self._load_bias for pc in call_pcs)
+        self._go_frames.update((pc, frames[pc - self._load_bias]) for pc in call_pcs)
         self._sort_out(new)
 
     def stack(self, kind: Waiting, return_pcs: Sequence[int]) -> WaitStack | None:
@@ -157,8 +157,8 @@ class StackTranslator:
         try:
             return self._stacks[key]
         except KeyError:
-            found = self._stacks[key] = self._stack(*key)
-            return found
+            stack = self._stacks[key] = self._stack(*key)
+            return stack
 
     def _stack(self, kind: Waiting, return_pcs: tuple[int, ...]) -> WaitStack | None:
         """The stack: its head depends on neighbours, the addresses below only on themselves."""
@@ -272,10 +272,10 @@ class StackTranslator:
         ]
 
     def _call_pc(self, return_pc: int) -> int:
-        found = self._call_pcs.get(return_pc)
-        if found is None:
-            found = self._call_pcs[return_pc] = call_pc(self._binary, self._load_bias, return_pc)
-        return found
+        pc = self._call_pcs.get(return_pc)
+        if pc is None:
+            pc = self._call_pcs[return_pc] = call_pc(self._binary, self._load_bias, return_pc)
+        return pc
 
     def _frames_at(self, pc: int) -> tuple[GoFrame, ...]:
         frames = self._go_frames.get(pc)

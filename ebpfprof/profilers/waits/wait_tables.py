@@ -74,7 +74,7 @@ class WaitTables:
 
     def snapshot(self) -> dict[int, list[StackTotal]]:
         """The sums since the start, by target. They never decrease between calls."""
-        found: dict[int, list[StackTotal]] = {}
+        totals: dict[int, list[StackTotal]] = {}
         read = self._read()
         # Those without a count: the kernel is writing them, or they only wake (wakers.h).
         stacks = (row for row in read.stacks if row[2])
@@ -90,8 +90,8 @@ class WaitTables:
                 waker=stack.waker,
                 lengths=lengths,
             )
-            found.setdefault(stack.target, []).append(total)
-        return found
+            totals.setdefault(stack.target, []).append(total)
+        return totals
 
     def _read(self, index: int | None = None) -> _Read:
         """Read the sums of one target, or of all."""
@@ -127,9 +127,9 @@ class WaitTables:
 
     def holds(self) -> dict[int, dict[int, Hold]]:
         """How long locks were held, by target and semaphore; {} without by_lock."""
-        found: dict[int, dict[int, Hold]] = {}
+        by_target: dict[int, dict[int, Hold]] = {}
         if not self._config.by_lock:
-            return found
+            return by_target
         keys, locks = self._program.maps["locks"].rows()
         has_holds = locks["holds"] > 0
         by_length = self._lengths.read() if has_holds.any() else NO_STACKS
@@ -140,13 +140,13 @@ class WaitTables:
                 sema -= _TRACKED_QUEUE
                 lengths = lengths.standing_for(TRACKING_PERIOD * lengths.total)
             hold = Hold(int(lock["holds"]), int(lock["held_ns"]), lengths)
-            holds = found.setdefault(target, {})
+            holds = by_target.setdefault(target, {})
             holds[sema] = holds.get(sema, Hold()).plus(hold)
-        return found
+        return by_target
 
     def last_waits(self) -> dict[int, dict[int, LastWait]]:
         """The last wait of each goroutine, by target and address of the runtime.g."""
-        found: dict[int, dict[int, LastWait]] = {}
+        by_target: dict[int, dict[int, LastWait]] = {}
         for key, wait in zip(*self._program.maps["waits"].rows(), strict=True):
             target, g = divmod(int(key), 1 << _TARGET_SHIFT)
             state = int(wait["state"])
@@ -154,13 +154,13 @@ class WaitTables:
             last_wait = LastWait(
                 int(wait["start_ns"]), state == _WAITS, woken_ns, bool(wait["is_seeded"])
             )
-            found.setdefault(target, {})[g] = last_wait
-        return found
+            by_target.setdefault(target, {})[g] = last_wait
+        return by_target
 
     def take(self, index: int) -> dict[KnownStack, StackSums]:
         """What was added to the sums of a target's stacks since the last take()."""
         spreads = self._spreads()
-        found: dict[KnownStack, StackSums] = {}
+        added: dict[KnownStack, StackSums] = {}
         read = self._read(index)
         for taken, sums in ((self._taken, read.stacks), (self._taken_pairs, read.pairs)):
             for key, stack, count, delay_ns, lengths in sums:
@@ -170,8 +170,8 @@ class WaitTables:
                     now += replace(spreads[key], runnable_lengths=in_queue)
                 if (more := now - taken.get(key, _NONE)) != _NONE:
                     taken[key] = now
-                    found[stack] = found.get(stack, _NONE) + more
-        return found
+                    added[stack] = added.get(stack, _NONE) + more
+        return added
 
     def _spreads(self) -> dict[int, StackSums]:
         """More of the tracked waits, by key of their stacks."""
@@ -193,12 +193,12 @@ class WaitTables:
             return {}
         keys, locks = self._program.maps["locks"].rows()
         is_ours = (keys >> _TARGET_SHIFT == index) & (keys % _ALIGNMENT == _TRACKED_QUEUE)
-        found = {}
+        waiting_ns = {}
         for key, lock in zip(keys[is_ours].tolist(), locks[is_ours], strict=True):
             ns = _left_in_queue_ns(int(lock["queue"]), int(lock["charged"]), end_ns)
             sema = key % (1 << _TARGET_SHIFT) - _TRACKED_QUEUE
-            found[sema] = float(TRACKING_PERIOD * (ns + int(lock["missed_ns"])))
-        return found
+            waiting_ns[sema] = float(TRACKING_PERIOD * (ns + int(lock["missed_ns"])))
+        return waiting_ns
 
     def forget(self, index: int) -> None:
         """Delete all rows of a target without attached probes."""
