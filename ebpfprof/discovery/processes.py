@@ -28,6 +28,7 @@ from ebpfprof.system.channel import Frame
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.file_worker import PATIENCE_S, FileTask, FileWorker, NoAnswerError
 from ebpfprof.system.first_thread import reading_pid
+from ebpfprof.system.heap import give_back_large_blocks
 
 if TYPE_CHECKING:  # the worker that reads executables imports it
     from ebpfprof.discovery.executables import Executable
@@ -214,6 +215,7 @@ class _DescribeTask:
     def __init__(self) -> None:
         from ebpfprof.discovery.executables import Executables
 
+        give_back_large_blocks()  # those of each file's tables
         self._executables = Executables()
 
     def begin(self) -> None:

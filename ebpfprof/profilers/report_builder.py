@@ -174,8 +174,8 @@ class ReportBuilder:
         profile = replace(profile, module=info.module if info else "")
         count, _ = kind_named(profile.kind).shown
         account = replace(account, events=sum(sample.values[count] for sample in profile.samples))
-        self._accounts[profile.kind] = account
-        self.report.profiles.append(profile.accounted(account))
+        self._accounts[profile.kind] = account  # once all are known, _note_events() adds it
+        self.report.profiles.append(profile)
 
     def add_since(
         self,
@@ -251,8 +251,11 @@ class ReportBuilder:
         for index, profile in enumerate(self.report.profiles):
             if profile.kind in self._accounts:  # else it is a difference, with its account
                 events = most[kind_named(profile.kind).loader]
-                account = replace(self._accounts[profile.kind], events=events)
-                self.report.profiles[index] = profile.accounted(account)
+                account = self._accounts[profile.kind]
+                if account.events != events:
+                    account = self._accounts[profile.kind] = replace(account, events=events)
+                if profile.account is not account:  # its comments take long
+                    self.report.profiles[index] = profile.accounted(account)
 
     def _given_up(self) -> str:
         """A sentence about names that are missing because finding them would take too much.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the readers of executables are imported late, while BCC com
     from ebpfprof.profilers.report_builder import Report
 
 _TICK_S = 0.1  # in a longer time, the first samples of many processors could fill the table
+_SAMPLES_S = 0.1  # between the regular work of goroutine samples
 _ENDINGS_S = 0.5
 _ENDINGS_EACH_S = 0.01  # of many processes: a check takes about 50 µs
 
@@ -68,6 +69,7 @@ class LiveSession(Closing):
         # Reuse the number that has been free longest: a late event may still carry it.
         self._free_numbers = deque(range(capacity))
         self._lost_before: tuple[Loss, ...] = ()  # of processes that were removed
+        self._polled_s = 0.0
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         with ExitStack() as held:
@@ -226,6 +228,9 @@ class LiveSession(Closing):
             recorded = [target for target in self._targets.values() if target.is_recording]
             if recorded:
                 self.profilers.poll()
+            if (now_s := time.monotonic()) < self._polled_s + _SAMPLES_S:
+                return
+            self._polled_s = now_s
             for recorded_target in recorded:
                 recorded_target.recordings.poll()
 

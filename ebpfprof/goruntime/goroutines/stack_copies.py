@@ -103,8 +103,7 @@ class StackCopier:
         self._memory, self._starts, self._window_bytes = memory, starts, window_bytes
         self._kind = g_record(layout)
         self._size = self._kind.itemsize
-        self._make_room(_FEW)
-        self.plan(StackPlaces(*[np.zeros(0, np.uint64)] * 5))
+        self.forget()
 
     def _make_room(self, most: int) -> None:
         """Take memory for this number of goroutines: most programs have few that move."""
@@ -120,6 +119,11 @@ class StackCopier:
         self._here[:, ::2, 1] = size
         self._there = self._here.copy()
         self._pieces = self._here.ctypes.data, self._there.ctypes.data
+
+    def forget(self) -> None:
+        """Give back the memory for many goroutines, until the next plan()."""
+        self._make_room(_FEW)
+        self.plan(StackPlaces(*[np.zeros(0, np.uint64)] * 5))
 
     def plan(self, places: StackPlaces) -> None:
         """Prepare the next read(), which then begins without delay; AT_ONCE places at most."""
