@@ -116,7 +116,7 @@ class Executables:
             if mapped.is_go and not mapped.build_mode.startswith(_PARTS):
                 found.setdefault(os.fsdecode(name), mapped)
         if len(found) > 1:
-            files = listed([printable(os.path.basename(path)) for path in found])
+            files = listed(sorted(printable(os.path.basename(path)) for path in found))
             why_not = f"several Go runtimes, in {files}: choose one with --runtime"
             return replace(next(iter(found.values())), why_not=why_not, is_unknown_version=True)
         return next(iter(found.values()), None)

@@ -29,7 +29,7 @@ class OpenOptions:
     allow_unknown_go: bool = False
     """Whether an unknown version of Go is read like the nearest known one."""
     runtime: str | None = None
-    """Whose Go runtime is read: a file's name or path. None: the executable, or the only one."""
+    """The name or path of the file whose runtime is read; None: the executable, or the only one."""
 
 
 class OpenProcess:

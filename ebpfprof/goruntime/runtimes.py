@@ -117,9 +117,11 @@ def chosen(target: Target, runtimes: Sequence[GoRuntime], name: str | None) -> G
 
 
 def names_of(runtimes: Collection[GoRuntime]) -> tuple[str, ...]:
-    """The shortest names with which --runtime chooses them, printable."""
+    """The shortest names with which --runtime chooses them, sorted and printable."""
     files = [os.path.basename(runtime.path) for runtime in runtimes]
     return tuple(
-        printable(file if files.count(file) == 1 else runtime.path)
-        for file, runtime in zip(files, runtimes, strict=True)
+        sorted(
+            printable(file if files.count(file) == 1 else runtime.path)
+            for file, runtime in zip(files, runtimes, strict=True)
+        )
     )
