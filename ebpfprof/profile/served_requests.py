@@ -2,7 +2,7 @@
 
 While a handler runs, a goroutine of the connection reads on, to notice that the client is gone. At
 the end of each request, (*response).finishRequest stops it and waits for that once
-((*connReader).abortPendingRead, net/http/server.go, Go 1.19 to 1.27). A block profile has these
+((*connReader).abortPendingRead, net/http/server.go, Go 1.17 to 1.27). A block profile has these
 waits. There are none for a request whose body was not read to its end, or after which the next
 one came at once. So there were at least as many requests as waits. HTTP/2 has no such wait.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ebpfprof.profile.model import Profile, Sample
 
 _WAITS: Final = "contentions"
-"""The sample type of profiles that count waits (runtime/pprof/pprof.go, Go 1.19 to 1.27)."""
+"""The sample type of profiles that count waits (runtime/pprof/pprof.go, Go 1.17 to 1.27)."""
 _WAIT: Final = "sync.(*Cond).Wait"
 _CALLER: Final = "net/http.(*connReader).abortPendingRead"
 

@@ -15,13 +15,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 _COPIED: Final = ("ebpfprof", "symbolizer", "bpf", "tests", "docs", "pyproject.toml", "README.md")
-_PATIENCE_S: Final = 300
+_LEAST_PATIENCE_S: Final = 20
+_PATIENCE: Final = 10
+"""Times what the tests take without a change: a change may make a loop endless."""
 _OPERATORS: Final[dict[type[ast.AST], str]] = {
     **{ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="},
     **{ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is"},
@@ -93,7 +96,21 @@ def _between(module: Path, left: ast.expr, right: ast.expr, new: str) -> Mutant:
     return Mutant(module, left.lineno, start, end, f"{before or ' '}{new}{behind or ' '}")
 
 
-def _is_caught(copy: Path, mutant: Mutant, arguments: Sequence[str]) -> bool | None:
+def _passes(copy: Path, arguments: Sequence[str], patience_s: float | None) -> bool:
+    """Whether the tests pass in time; None: however long that takes."""
+    command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=copy, capture_output=True, timeout=patience_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def _is_caught(
+    copy: Path, mutant: Mutant, arguments: Sequence[str], patience_s: float
+) -> bool | None:
     """Whether a test fails; None for a change that is no Python."""
     path = copy / mutant.module.relative_to(ROOT)
     text = path.read_text()
@@ -105,14 +122,8 @@ def _is_caught(copy: Path, mutant: Mutant, arguments: Sequence[str]) -> bool | N
     except SyntaxError:
         return None
     path.write_text(changed)
-    command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *arguments]
     try:
-        done = subprocess.run(
-            command, cwd=copy, capture_output=True, timeout=_PATIENCE_S, check=False
-        )
-        return done.returncode != 0
-    except subprocess.TimeoutExpired:
-        return True
+        return not _passes(copy, arguments, patience_s)
     finally:
         path.write_text(text)
 
@@ -141,8 +152,13 @@ def main(arguments: Sequence[str]) -> int:
                 shutil.copytree(ROOT / name, copy / name, symlinks=True)
             else:
                 shutil.copy(ROOT / name, copy / name)
+        began_s = time.monotonic()
+        if not _passes(copy, of_pytest, None):
+            print("The tests fail without a change.", file=sys.stderr)
+            return 1
+        patience_s = max(_LEAST_PATIENCE_S, _PATIENCE * (time.monotonic() - began_s))
         for mutant in chosen:
-            is_caught = _is_caught(copy, mutant, of_pytest)
+            is_caught = _is_caught(copy, mutant, of_pytest, patience_s)
             if is_caught is None:
                 continue
             tried += 1
