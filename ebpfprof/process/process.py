@@ -30,6 +30,7 @@ from ebpfprof.process.pages import KernelPages, Pages
 from ebpfprof.process.proc_files import ProcFiles
 from ebpfprof.process.threads import Threads
 from ebpfprof.profile.model import Mapping
+from ebpfprof.system.bounded_file import read_bounded
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.first_thread import reading_pid
 
@@ -40,7 +41,6 @@ _CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
 _AT_ENTRY = 9  # include/uapi/linux/auxvec.h
 _PF_KTHREAD = 0x0020_0000  # include/linux/sched.h
 _MAX_PROC_BYTES = 1 << 24
-_PROC_BYTES = 1 << 14
 _EXEC_PATIENCE_S = 3.0
 _EXEC_TICK_S = 0.001
 _LAST_MOMENTS_MS = 100
@@ -323,12 +323,7 @@ class Target(Closing):
     def _read(self, name: str) -> bytes:
         """A file of /proc/PID, or of a thread that runs where that is not the same."""
         pid = self.reading_pid if name in _OF_MEMORY else self.pid
-        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
-            data = file.read(_PROC_BYTES)
-            # Not all at once: Python would allocate the most that there may be.
-            while len(data) < _MAX_PROC_BYTES and (more := file.read(_PROC_BYTES)):
-                data += more
-            return data
+        return read_bounded(f"/proc/{pid}/{name}", _MAX_PROC_BYTES)
 
 
 def _executable_lines(maps: bytes) -> tuple[MapsLine, ...]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # the readers of executables are imported late, while BCC com
 
 _TICK_S = 0.1  # in a longer time, the first samples of many processors could fill the table
 _SAMPLES_S = 0.1  # between the regular work of goroutine samples
+_SAMPLES_EACH_S = 0.002  # of many processes
 _ENDINGS_S = 0.5
 _ENDINGS_EACH_S = 0.01  # of many processes: a check takes about 50 µs
 
@@ -228,7 +229,8 @@ class LiveSession(Closing):
             recorded = [target for target in self._targets.values() if target.is_recording]
             if recorded:
                 self.profilers.poll()
-            if (now_s := time.monotonic()) < self._polled_s + _SAMPLES_S:
+            apart_s = max(_SAMPLES_S, _SAMPLES_EACH_S * len(recorded))
+            if (now_s := time.monotonic()) < self._polled_s + apart_s:
                 return
             self._polled_s = now_s
             for recorded_target in recorded:

@@ -43,6 +43,7 @@ _BUSY, _QUIET = "10ms", "200ms"
 _OTHER_EVERY: Final = 4
 _OTHERS: Final = MINORS[:-1]
 _STEP_S: Final = 2.0
+_APART_S: Final = 15.0  # between samples of memory, as a scraper's: each reads every process
 _MOST_S: Final = 1200.0  # until all are recorded
 _FOR_A_MOMENT: Final = 1.1  # times --memory: probes of many windows are in at some times
 _CPU: Final = "ebpfprof_agent_cpu_seconds_total"
@@ -160,8 +161,8 @@ def measured(
                 break
         all_after_s, before, since_s = time.monotonic() - begun_s, read(agent), time.monotonic()
         until_s = since_s + (given.seconds if most else min(60, given.seconds / 2))
-        while time.monotonic() < until_s:
-            churn.go_on(_STEP_S)
+        while (left_s := until_s - time.monotonic()) > 0:
+            churn.go_on(min(_APART_S, left_s))
             memory.sample()
         now = read(agent)
         passed_s = time.monotonic() - since_s

@@ -38,6 +38,7 @@ WINDOW_WORDS: Final = WINDOW_BYTES // 8
 AT_ONCE: Final = 341
 """How many goroutines one call reads: three pieces each, and UIO_MAXIOV is 1024."""
 _FEW: Final = 1
+_MUCH_FEWER: Final = 8  # times: then memory for many is given back
 
 
 class StackPlaces(NamedTuple):
@@ -128,8 +129,9 @@ class StackCopier:
     def plan(self, places: StackPlaces) -> None:
         """Prepare the next read(), which then begins without delay; AT_ONCE places at most."""
         self.places, count = places, len(places.addresses)
-        if count > len(self._here):
-            self._make_room(min(AT_ONCE, count * 3 // 2))
+        room = len(self._here)
+        if count > room or room > _MUCH_FEWER * max(count, _FEW):
+            self._make_room(min(AT_ONCE, max(_FEW, count * 3 // 2)))
         here, there = self._here[:count], self._there[:count]
         rooms = np.where(places.his > places.sps, places.his - places.sps, np.uint64(0))
         lengths = np.minimum(rooms, np.uint64(self._window_bytes)) & ~np.uint64(7)
