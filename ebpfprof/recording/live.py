@@ -53,18 +53,21 @@ class LiveSession(Closing):
         *,
         capacity: int = 64,
         is_no_thread: bool = False,
+        has_routes: bool = True,
         processes: OpenProcesses | None = None,
     ) -> None:
         """Compile for up to `capacity` processes, and load the programs.
 
-        With `is_no_thread`, the caller calls load(). With `processes` of another session, which
-        must be closed later, a process that both record is open once. Raises any of
-        ebpfprof.errors.
+        With `is_no_thread`, the caller calls load(). Without `has_routes`, handlers have the names
+        of functions only (ProcessHandlers). With `processes` of another session, which must be
+        closed later, a process that both record is open once. Raises any of ebpfprof.errors.
         """
         give_back_large_blocks()
         self._options = options
         self._capacity = capacity
         self._sampling_thread = SamplingThread()
+        # Of its own: the other samples must not become fewer.
+        self._route_thread = SamplingThread() if has_routes else None
         self._lock = threading.RLock()
         self._targets: dict[int, LiveTarget] = {}  # by number
         # Reuse the number that has been free longest: a late event may still carry it.
@@ -128,7 +131,13 @@ class LiveSession(Closing):
                 recorded.has_probes = recordings.has_probes
                 recorded.notice_tracer()
                 recorded.notice_unprobed()
-                target = LiveTarget(number, recorded, recordings, held.pop_all())
+                handlers = None
+                if self._options.by_handler:
+                    from ebpfprof.recording.process_handlers import ProcessHandlers
+
+                    handlers = ProcessHandlers(recorded.go, self._route_thread)
+                    held.callback(handlers.close)
+                target = LiveTarget(number, recorded, recordings, held.pop_all(), handlers)
                 self._free_numbers.popleft()
                 self._targets[number] = target
         return target
@@ -191,11 +200,11 @@ class LiveSession(Closing):
     def report(self, sums: ProcessSums, since: ProcessSums | None = None) -> Report:
         """The profiles of the time from `since` to `sums`, two moments of the same process.
 
-        None: from the first start; without the kinds whose samples only add up while somebody keeps
-        the sums of an earlier moment (CPU). Values of kinds that show a moment are the difference
-        to the earlier one. Later reports share the Location objects. The time of a profile is that
-        of the earlier moment, its duration the time that the process was recorded since. Raises
-        TargetGone if the process was removed.
+        Without labels of handlers: see reported(). None: from the first start; without the kinds
+        whose samples only add up while somebody keeps the sums of an earlier moment (CPU). Values
+        of kinds that show a moment are the difference to the earlier one. Later reports share the
+        Location objects. The time of a profile is that of the earlier moment, its duration the time
+        that the process was recorded since. Raises TargetGone if the process was removed.
         """
         with self._lock:
             self._require_held(sums.target)
@@ -257,6 +266,8 @@ class LiveSession(Closing):
 
     def _attach(self, target: LiveTarget) -> None:
         began_ns = target.recordings.start()
+        if target.handlers:
+            target.handlers.start()
         target.recorded.begin_cpu()
         target.started_ns = began_ns
         self._require_running(target)
@@ -264,6 +275,8 @@ class LiveSession(Closing):
 
     def _detach(self, target: LiveTarget) -> int:
         """End the recording of a process; returns when that was (CLOCK_MONOTONIC, ns)."""
+        if target.handlers:
+            target.handlers.stop()
         ended_ns = end_together([target.recordings])
         target.recorded.read_cpu_time(is_over=True)
         target.recordings.stop()

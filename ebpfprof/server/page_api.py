@@ -18,6 +18,7 @@ from ebpfprof.continuous.readings import NotRecordedError
 from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone, UnsupportedTarget
 from ebpfprof.export import json_profile, pprof
 from ebpfprof.profile.delta import totals
+from ebpfprof.profile.handlers import of_handler
 from ebpfprof.profilers.registry import kind_named, kind_with_option, kinds
 from ebpfprof.server import findings, states
 from ebpfprof.server.explanations import asked_seconds
@@ -129,7 +130,7 @@ class PageApi:
         return await self._answered(request, self._profile)
 
     async def pprof(self, request: Request) -> Response:
-        """The profile of a time, as a pprof file."""
+        """The profile of a time, as a pprof file; ?handler=TEXT: of handlers with such names."""
         return await self._answered(request, self._pprof)
 
     async def _answered(self, request: Request, answer: _Answer) -> Response:
@@ -219,6 +220,8 @@ class PageApi:
 
     async def _pprof(self, request: Request, process: RecordedProcess, kind: str) -> Response:
         profile = await self._of_time(request, process, kind)
+        if handler := request.query_params.get("handler"):
+            profile = await asyncio.to_thread(of_handler, profile, handler)
         body = await asyncio.to_thread(pprof.encode, profile)
         when = time.localtime(profile.time_ns / 1e9)
         name = default_name(process.name, process.pid, kind, when)

@@ -338,7 +338,8 @@ class Page {
     const kind = profile ? this.kinds.get(profile.kind) : null; // not state.kind, which may not be there yet
     byId("headline").textContent = "";
     byId("download").hidden = byId("notes").hidden = !profile;
-    byId("download").href = this.api.pprofUrl(state.pid, state.kind, state.window || {});
+    const handler = state.handler ? { handler: state.handler } : {};
+    byId("download").href = this.api.pprofUrl(state.pid, state.kind, { ...state.window, ...handler });
     const sources = { get: (path) => this.api.source(state.pid, path) };
     this.view.show(profile, this.base, state, { kind, sources, nothing: this.missing });
     if (!profile) return;
