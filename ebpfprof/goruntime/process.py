@@ -25,6 +25,7 @@ from symbolizer import (
     GoTableError,
     NotGoError,
     ObfuscatedProgram,
+    PackedProgram,
     SymbolizerError,
     UnsupportedElf,
     UnsupportedGoVersion,
@@ -239,13 +240,18 @@ def for_user(target: Target, error: Exception) -> Exception:
     why = str(error).rstrip(".")
     where = f"{printable(target.exe_name)} (process {target.pid}): {why}."
     match error:
+        case PackedProgram():
+            return NotGoProgram(
+                f"{where} Unpack it (`upx -d`) and start it again; attach --profile cpu records it "
+                "as it is, without the names of its functions.",
+                f"process {target.pid} ({printable(target.name)}) is packed by UPX",
+            )
         case NotGoError():
             if mapped := mapped_go(target):
                 return NotGoProgram(f"{mapped.what}: {mapped.way_out}", mapped.what)
             children = children_instead(target.pid)
             return NotGoProgram(
-                f"{where} {children or 'It has no child that you could record instead.'} ebpfprof "
-                "can't read packed programs (by upx, for example)."
+                f"{where} {children or 'It has no child that you could record instead.'}"
             )
         case UnsupportedGoVersion():
             return UnsupportedGo(f"{where[:-1]}; {way_out(error)}.", printable(why))

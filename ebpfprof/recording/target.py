@@ -255,7 +255,7 @@ def open_target(
     except NotGoProgram as error:
         if not kinds or (options.kinds_given and kinds != options.kinds):
             raise
-        what = error.mapped or f"{_named(target)} is not a Go program"
+        what = error.what or f"{_named(target)} is not a Go program"
         no_go = f"{what}: {_all_there_is(kinds)}"
         if children := children_instead(pid):
             no_go += f". {children.rstrip('.')}"

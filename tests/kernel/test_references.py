@@ -28,7 +28,7 @@ from tests.targets_run import Target
 
 COMMAND = (sys.executable, "-m", "ebpfprof", "memory")
 SCHEMA = json.loads((ROOT / "docs" / "references.schema.json").read_text())
-VERSIONS = ("1.19", "1.20", "1.22", "1.24", NEWEST)
+VERSIONS = ("1.18", "1.19", "1.20", "1.22", "1.24", NEWEST)
 OF_RUNTIME = 20
 """Objects that the runtime and the harness allocate and drop between two commands."""
 

@@ -101,6 +101,7 @@ def test_it_is_listed_with_what_can_be_recorded(target: Started) -> None:
     assert row["why_not"] == why_not
 
 
+@pytest.mark.target("c-shared in a Python process, a program started through ld.so", "CPU profile")
 @pytest.mark.full
 def test_its_cpu_profile_has_names(target: Started, tmp_path: Path) -> None:
     options = ("--profile", "cpu", "--duration", "0.5")

@@ -23,7 +23,12 @@ from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.goroutines import HttpRequest
 from symbolizer.errors import GoTableError
 from symbolizer.go.arguments import Argument
-from symbolizer.go.type_descriptors import MAX_BYTES, TypeDescriptor, TypeDescriptors
+from symbolizer.go.type_descriptors import (
+    MAX_BYTES,
+    TypeDescriptor,
+    TypeDescriptors,
+    has_flags_in_offsets,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -215,7 +220,8 @@ def request_fields(binary: GoBinary, bias: int, memory: Memory) -> RequestFields
         data = memory.read(start + bias, end - start)
     except UnreadableMemory:
         return None
-    types = TypeDescriptors(data, start + bias)
+    old = has_flags_in_offsets(binary.layout)
+    types = TypeDescriptors(data, start + bias, flags_in_offsets=old)
     wanted = {_CONN, _RESPONSE, _REQUEST, _URL}
     structs: dict[str, TypeDescriptor] = {}
     for address in types.structs()[0][:_MOST_STRUCTS].tolist():
