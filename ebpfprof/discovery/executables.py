@@ -15,9 +15,11 @@ from symbolizer import (
     ElfFile,
     GoBinary,
     NotGoError,
+    OtherCompiler,
     SymbolizerError,
     UnsupportedElf,
     UnsupportedGoVersion,
+    other_compiler,
     read_build_info,
 )
 from symbolizer.allowance import Allowance
@@ -154,7 +156,7 @@ class Executables:
     def _elf(self, elf: ElfFile) -> Executable:
         if not _GO_SECTIONS & elf.sections.keys():
             if elf.sections:
-                return _NO_PROGRAM
+                return _of_other_compiler(elf)
             if not self._take(elf.size):
                 return _TOO_MUCH
         try:
@@ -176,6 +178,13 @@ class Executables:
             return False
         self._to_search_bytes -= size_bytes
         return True
+
+
+def _of_other_compiler(elf: ElfFile) -> Executable:
+    compiler = other_compiler(elf)
+    if not compiler:
+        return _NO_PROGRAM
+    return Executable(True, None, _mode(elf, None), str(OtherCompiler(compiler)), True)
 
 
 def _identity(file: os.stat_result) -> tuple[int, ...]:

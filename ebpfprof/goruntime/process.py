@@ -25,6 +25,7 @@ from symbolizer import (
     GoTableError,
     NotGoError,
     ObfuscatedProgram,
+    PackedProgram,
     SymbolizerError,
     UnsupportedElf,
     UnsupportedGoVersion,
@@ -33,7 +34,6 @@ from symbolizer.codeanalysis.cgo_callback import CgoCallback, cgo_callback
 from symbolizer.codeanalysis.park_sites import ProbeSites, probe_sites
 from symbolizer.codeanalysis.runtime_locks import RuntimeLockSites, runtime_lock_sites
 from symbolizer.codeanalysis.tls import g_offset
-from symbolizer.errors import TooOldGo
 from symbolizer.go.runtime_layout import layout_for
 
 _MAX_CHILDREN = 8
@@ -277,16 +277,19 @@ def for_user(target: Target, error: Exception, path: str = "") -> Exception:
     why = str(error).rstrip(".")
     where = f"{printable(path or target.exe_name)} (process {target.pid}): {why}."
     match error:
+        case PackedProgram():
+            return NotGoProgram(
+                f"{where} Unpack it (`upx -d`) and start it again; attach --profile cpu records it "
+                "as it is, without the names of its functions.",
+                f"process {target.pid} ({printable(target.name)}) is packed by UPX",
+            )
         case NotGoError():
             children = children_instead(target.pid)
             return NotGoProgram(
-                f"{where} {children or 'It has no child that you could record instead.'} ebpfprof "
-                "can't read packed programs (by upx, for example)."
+                f"{where} {children or 'It has no child that you could record instead.'}"
             )
         case UnsupportedGoVersion():
             return UnsupportedGo(f"{where[:-1]}; {way_out(error)}.", printable(why))
-        case TooOldGo():
-            return UnsupportedGo(where, printable(why))
         case UnsupportedElf():
             return UnsupportedTarget(where)
         case SymbolizerError() | struct.error():

@@ -113,7 +113,8 @@ def chosen(target: Target, runtimes: Sequence[GoRuntime], name: str | None) -> G
     else:
         files = listed(names_of(fitting))
         why = f"{process} has several Go runtimes, in {files}: choose one with --runtime"
-    raise NotGoProgram(f"{why[0].upper()}{why[1:]}. Only --profile cpu needs no choice.", why)
+    message = f"{why[0].upper()}{why[1:]}. Only --profile cpu needs no choice."
+    raise NotGoProgram(message, why, has_several=True)
 
 
 def names_of(runtimes: Collection[GoRuntime]) -> tuple[str, ...]:

@@ -228,7 +228,8 @@ class ReportBuilder:
         """The report, with its profiles in the order in which the user named the kinds."""
         if self.recording.target.allowance.exceeded:
             self.report.hints.append(self._given_up())
-        if self.recording.no_go:
+        # Who asked for just these kinds has read it when the recording began.
+        if self.recording.no_go and self.recording.kinds != self.options.kinds:
             self.report.hints.append(f"{self.recording.no_go}.")
         self._note_events()
         self.report.by_handler = self.options.by_handler

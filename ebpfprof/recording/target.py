@@ -264,11 +264,11 @@ def open_target(
     except NotGoProgram as error:
         if not kinds or (options.kinds_given and kinds != options.kinds):
             raise
-        what = error.several or f"{_named(target)} is not a Go program"
+        what = error.what or f"{_named(target)} is not a Go program"
         no_go = f"{what}: {_all_there_is(kinds)}"
-        if error.several:
+        if error.has_several:
             no_go = f"{what}. Now {_all_there_is(kinds)}"
-        if not error.several and (children := children_instead(pid)):
+        if not error.what and (children := children_instead(pid)):
             no_go += f". {children.rstrip('.')}"
     except UnsupportedGo as error:
         if not kinds or kinds != options.kinds:

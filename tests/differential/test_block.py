@@ -81,6 +81,7 @@ def test_versions_are_those_of_the_toolchains() -> None:
 IN_GATE = ((VERSIONS[0], "plain"), (NEWEST, "plain"), (NEWEST, "pgopark"))
 
 
+@pytest.mark.target("stripped, `-trimpath`, `-N -l`, PIE, cgo, profile-guided", "everything")
 @pytest.mark.parametrize(
     ("version", "mode"), [*IN_GATE, *in_full(*(build for build in BUILDS if build not in IN_GATE))]
 )

@@ -30,7 +30,7 @@ from tests.toolchains import toolchain
 
 COMMAND = (sys.executable, "-m", "ebpfprof", "memory")
 SCHEMA = json.loads((ROOT / "docs" / "references.schema.json").read_text())
-VERSIONS = ("1.19", "1.20", "1.22", "1.24", NEWEST)
+VERSIONS = ("1.18", "1.19", "1.20", "1.22", "1.24", NEWEST)
 CHUNK_BYTES = 7 << 20
 """At least, of an arena's chunk of 8 MiB."""
 OF_RUNTIME = 20
@@ -293,17 +293,6 @@ def test_what_is_asked_about_must_be_there(shared: Target) -> None:
     finished = ran("--pid", str(shared.pid), "--why", "main.sesion")
     assert finished.returncode == ExitCode.FAILURE
     assert "main.session" in finished.stderr
-
-
-@pytest.mark.parametrize("version", versions("1.17", "1.18"))
-@pytest.mark.parametrize("option", ["--references", *in_full("--why=main.record")])
-def test_older_versions_are_refused_in_a_sentence(version: str, option: str) -> None:
-    with Target.start(program("memory", version)) as target:
-        finished = ran(str(target.pid), option)
-    assert finished.returncode == ExitCode.UNSUPPORTED_GO
-    assert f"Go {version} keeps the statistics of its heap in other places" in finished.stderr
-    assert "Go 1.19 or newer is needed." in finished.stderr
-    assert "damaged" not in finished.stderr
 
 
 @pytest.mark.parametrize("ending", ["html", *in_full("pb.gz")])

@@ -75,6 +75,10 @@ def functions(profile: Profile) -> Counter[str]:
     )
 
 
+@pytest.mark.target(
+    "c-shared or c-archive in a Python or C process, a program started through ld.so",
+    "everything; `run` has only the CPU profile unless the executable is Go",
+)
 @pytest.mark.parametrize(
     ("host", "version"),
     [
@@ -123,6 +127,11 @@ def recorded(target: Target, number: int, rounds: int, folder: Path, *options: s
     return ours
 
 
+@pytest.mark.target(
+    "several Go runtimes in one process",
+    "everything, of the one that `--runtime FILE` chooses; without a choice that of the "
+    "executable, else the CPU profile",
+)
 @pytest.mark.parametrize(("name", "number"), [("libfirst.so", 0), *in_full(("libsecond.so", 1))])
 def test_one_of_several_runtimes_is_chosen(name: str, number: int, tmp_path: Path) -> None:
     """A goroutine that C called waits, too: Rounds itself."""

@@ -46,6 +46,10 @@ def test_a_name_of_two_files_needs_the_path() -> None:
         chosen(TARGET, (FIRST, SECOND, NAMESAKE), "libfirst.so")
 
 
+@pytest.mark.target(
+    "one Go library that a process has mapped twice (dlmopen)",
+    "CPU profile: probes in the file would count both",
+)
 @pytest.mark.parametrize("name", [None, "libfirst.so"])
 def test_a_file_that_is_mapped_twice_is_refused(name: str | None) -> None:
     twice = GoRuntime(FIRST.path, FIRST.fd, 0x9000)
