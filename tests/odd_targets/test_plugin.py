@@ -48,7 +48,11 @@ def sentence(plugin: Path, stacks: str = "") -> str:
     )
 
 
-@pytest.mark.target("plugins", "everything, in plugins that were open when the recording began")
+@pytest.mark.target(
+    "plugins",
+    "everything but their waits in traces and their allocations found by probes, in plugins that "
+    "were open when the recording began",
+)
 def test_its_waits_are_recorded(target: Target, plugin: Path, tmp_path: Path) -> None:
     """Of three goroutines that share a lock, two wait at any time."""
     finished = run("--pid", str(target.pid), *WAITS, "--duration", "1", folder=tmp_path)
