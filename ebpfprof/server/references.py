@@ -78,7 +78,7 @@ class ServedReferences:
                     raise EbpfprofError("This server is shutting down.")
                 raise EbpfprofError(
                     f"Reading the heap of process {pid} takes longer than {_MOST_S:.0f} s: "
-                    "`ebpfprof memory --references` has no such limit."
+                    "ebpfprof memory --references has no such limit."
                 )
             finally:
                 stopping.cancel()

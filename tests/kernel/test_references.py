@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path as FilePath
+from types import ModuleType
+from unittest import mock
 
 import jsonschema
 import numpy as np
@@ -17,6 +19,7 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.references import graph, slots
 from ebpfprof.goruntime.references.reader import ReferenceReader
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.references import Path, References
@@ -247,6 +250,28 @@ def test_a_program_that_changes_meanwhile_is_read() -> None:
     records = root_of(references, "main.records")
     assert sum(path.objects for path in records.all() if path.type == "main.record") == 3000
     assert references.changed_bytes < references.used
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("module", "limit", "most", "missing"),
+    [(slots, "MAX_SLOTS", 30_000, "left_out"), (graph, "MAX_EDGES", 20_000, "unread")],
+)
+def test_what_is_beyond_a_limit_is_reported_and_nothing_is_claimed_of_it(
+    module: ModuleType, limit: str, most: int, missing: str
+) -> None:
+    with running() as target:
+        target.ask("leak", "done")
+        target.ask("gc", "done")
+        with reader(target) as found:
+            whole = found.references()
+        with mock.patch.object(module, limit, most), reader(target) as found:
+            part = found.references()
+    assert getattr(whole, missing) == 0
+    assert getattr(part, missing) > 0
+    assert 0 < part.used < whole.used
+    assert whole.leaked.ids
+    assert part.leaked.ids == ()
 
 
 def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
