@@ -31,11 +31,21 @@ def main() -> NoReturn:
 
         code = ExitCode.ABORTED
     signals.ignore()
-    _end(code)
+    sys.exit(code)
+
+
+def run() -> NoReturn:
+    """Run the command, and end the process without freeing all objects.
+
+    Python frees them, which takes 0.1 s of CPU time.
+    """
+    try:
+        main()
+    except SystemExit as ending:
+        _end(int(ending.code or 0))
 
 
 def _end(code: int) -> NoReturn:
-    """End the process as Python does, but free no objects: that takes 0.1 s of CPU time."""
     import atexit
     import threading
     from contextlib import suppress
@@ -144,4 +154,4 @@ def _forget_current_folder() -> None:
 
 if __name__ == "__main__":
     _forget_current_folder()
-    main()
+    run()
