@@ -88,6 +88,19 @@ def test_hits_samples_and_cpu_times_add_up() -> None:
     assert both - earlier == later
 
 
+def test_costs_of_two_recordings_add_up() -> None:
+    one = Cost(Runs(2, 20.0, 1), Runs(3, 30.0, 2))
+    other = Cost(Runs(5, 50.0, 4), Runs(7, 70.0, 6), 500.0)
+    assert one + other == Cost(Runs(7, 70.0, 5), Runs(10, 100.0, 8), 500.0)
+
+
+@pytest.mark.parametrize(("traps", "bounded"), [(2_400_000, True), (1_900_000, False)])
+def test_a_cost_of_half_of_the_cpu_time_is_large(traps: int, bounded: bool) -> None:
+    """2.4 s of 4 s are, and 1.9 s are not: then the ticks of the kernel are not exact enough."""
+    cost = Overhead(Runs(traps), Runs(), 1_000.0, cpu_ns=4 * S, kernel_ns=S)
+    assert cost.ns == (S if bounded else traps * 1_000)
+
+
 def test_a_cost_between_two_moments_is_their_difference() -> None:
     earlier = Cost(Runs(2, 300.0, 1), Runs(5, 50.0, 2), 400.0)
     later = Cost(Runs(10, 900.0, 4), Runs(7, 80.0, 3), 500.0)

@@ -98,6 +98,8 @@ def test_a_text_is_read_by_its_type(kind: Value, text: str, value: object) -> No
         (TimeValue(), True),
         pytest.param(TimeValue(), 10**5000, id="long time"),
         pytest.param(SizeValue(0, 9), 10**5000, id="long size"),
+        (WordValue(lambda: ("a", "b")), "c"),
+        (WordValue(lambda: ("a", "b")), 1),
         (TextValue(), "\a"),
         (TextValue(), ""),
     ],
@@ -109,12 +111,29 @@ def test_a_value_of_a_file_must_have_the_type_itself(kind: Value, value: object)
 
 
 @pytest.mark.parametrize(
-    "seconds", [0.0, 0.05, 0.1, 0.25, 1.0, 1.5, 90.0, 3600.0, 86400.0, 604800.0]
+    ("seconds", "text"),
+    [
+        (0.0, "0s"),
+        (0.05, "50ms"),
+        (0.25, "250ms"),
+        (1.0, "1s"),
+        (1.5, "1.5s"),
+        (60.0, "1m"),
+        (90.0, "90s"),
+        (3600.0, "1h"),
+        (86400.0, "1d"),
+        (604800.0, "7d"),
+    ],
 )
-def test_a_time_is_written_as_it_is_read(seconds: float) -> None:
-    assert TimeValue(may_be_0=True).parse(time_text(seconds)) == seconds
+def test_a_time_is_written_as_it_is_read(seconds: float, text: str) -> None:
+    assert time_text(seconds) == text
+    assert TimeValue(may_be_0=True).parse(text) == seconds
 
 
-@pytest.mark.parametrize("size", [0, 1000, 1024, 3 << 20, 64 << 30])
-def test_a_size_is_written_as_it_is_read(size: int) -> None:
-    assert SizeValue(0, 1 << 50).parse(size_text(size)) == size
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0"), (1000, "1000"), (1024, "1KiB"), (3 << 20, "3MiB"), (1 << 30, "1GiB")],
+)
+def test_a_size_is_written_as_it_is_read(size: int, text: str) -> None:
+    assert size_text(size) == text
+    assert SizeValue(0, 1 << 50).parse(text) == size
