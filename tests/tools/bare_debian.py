@@ -23,7 +23,8 @@ Debian's python3-venv is installed.
 With --wheel, pipx of that distribution installs the wheel as docs/install.md says, without BCC, and
 `ebpfprof attach` records a Go program that runs outside. It prints a row of the table there. Debian
 and Ubuntu are made by debootstrap; --keyring is that of the package ubuntu-archive-keyring, which
-Debian 13 has. Others are unpacked into a folder before.
+Debian 13 has, and Debian 12's debootstrap needs a link scripts/noble to gutsy for Ubuntu 24.04, as
+newer ones have. Others are unpacked into a folder before.
 """
 
 from __future__ import annotations
