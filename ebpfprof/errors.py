@@ -31,8 +31,8 @@ class ExitCode(IntEnum):
     USAGE = 2, "The command line, the environment or a configuration file is wrong."
     NO_SUCH_PROCESS = 3, "No such process."
     PERMISSION_DENIED = 4, "Rights are missing."
-    NOT_GO_PROGRAM = 5, "Not a Go program."
-    UNSUPPORTED_GO = 6, "The Go version is unknown or too old."
+    NOT_GO_PROGRAM = 5, "Not a Go program, or several Go runtimes and no choice."
+    UNSUPPORTED_GO = 6, "The Go version is unknown or too old, or the compiler is not Go's own."
     UNSUPPORTED_TARGET = 7, "32-bit, another architecture, a thread, a kernel thread or a zombie."
     TARGET_GONE = 8, "The process ended or called exec before anything was recorded."
     OUTPUT_ERROR = 9, "The output cannot be written."
@@ -98,20 +98,30 @@ class PermissionDenied(EbpfprofError):
 
 
 class NotGoProgram(EbpfprofError):
-    """The process runs no Go code.
+    """The process runs no Go code, or has several Go runtimes.
 
-    `mapped` describes a mapped file of Go code that is not the executable; "" without one.
+    `what` says what it is instead, in words; "" if nothing is known.
     """
 
     exit_code = ExitCode.NOT_GO_PROGRAM
 
-    def __init__(self, message: str, mapped: str = "") -> None:
+    def __init__(self, message: str, what: str = "", *, has_several: bool = False) -> None:
         super().__init__(message)
-        self.mapped = mapped
+        self.what = what
+        self.has_several = has_several
+
+
+class NoSuchRuntime(EbpfprofError):
+    """The process has no Go runtime of the name that --runtime gives."""
+
+    exit_code = ExitCode.USAGE
 
 
 class UnsupportedGo(EbpfprofError):
-    """The Go version is unknown or too old; `why` is the reason alone, printable."""
+    """The Go version is unknown or too old, or it is another compiler's.
+
+    `why` is the reason alone, printable.
+    """
 
     exit_code = ExitCode.UNSUPPORTED_GO
 

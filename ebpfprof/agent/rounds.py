@@ -21,6 +21,7 @@ from ebpfprof.continuous.leases import FOREVER
 from ebpfprof.continuous.manager import Manager
 from ebpfprof.discovery.processes import started_ns
 from ebpfprof.errors import TargetGone
+from ebpfprof.system.heap import give_back_free_pages
 from ebpfprof.system.own_usage import OwnUsage, own_usage
 
 if TYPE_CHECKING:
@@ -188,6 +189,8 @@ class Rounds:
         self._queue = [key for key in chosen if key not in self._recorded]
         self.start_some()
         self.figures.rounds += is_end
+        if is_end:  # to make profiles took memory that none of them has
+            await asyncio.to_thread(give_back_free_pages)
 
     def start_some(self) -> None:
         """Begin to record some of the chosen processes.

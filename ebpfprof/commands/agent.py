@@ -98,9 +98,10 @@ def _run(settings: Settings, path: str | None) -> None:
             give_up_before_recording(options)
             table = held.enter_context(ProcessTable())
             capacity = settings.max_processes + SPARE_PLACES
-            make = functools.partial(LiveSession, options, capacity=capacity)
+            # A name that changes once its route is known would be another series.
+            make = functools.partial(LiveSession, options, capacity=capacity, has_routes=False)
             live = held.enter_context(interruptible(make))
-            observed = observation_options(allow_unknown_go=settings.allow_unknown_go)
+            observed = observation_options(options.opening)
             observer = held.enter_context(
                 RepeatedObserver(lambda: open_session(observed, 1, live.processes)[0])
             )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ebpfprof.commands.reachable_leaks import leaks_option
-from ebpfprof.commands.shared_options import ALLOW_UNKNOWN_GO_OPTION, apart_option, json_option
+from ebpfprof.commands.shared_options import apart_option, json_option, opening_options
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
 from ebpfprof.console.columns import GAP, Line, TextColumn, aligned
@@ -19,6 +19,7 @@ from ebpfprof.console.text import printable
 
 if TYPE_CHECKING:
     from ebpfprof.commands.doctor_checks import Check
+    from ebpfprof.goruntime.open_processes import OpenOptions
 
 _APART_S = 3.0
 _COLORS = {"ok": "green", "warn": "yellow", "missing": "red"}
@@ -32,13 +33,13 @@ _STATE = len("missing")
 @json_option()
 @leaks_option
 @apart_option(default_s=_APART_S)
-@ALLOW_UNKNOWN_GO_OPTION
+@opening_options
 def command(
     pids: list[int],
     as_json: bool,
     finds_leaks: bool,
     apart_s: float | None,
-    allow_unknown_go: bool,
+    opening: OpenOptions,
 ) -> int:
     """Check what this machine lacks, or what is stuck in a process: deadlocks, lost wakeups.
 
@@ -71,10 +72,14 @@ def command(
             apart_s=_APART_S if apart_s is None else apart_s,
             as_json=as_json,
             finds_leaks=finds_leaks,
-            allow_unknown_go=allow_unknown_go,
+            opening=opening,
         )
-    if apart_s is not None or allow_unknown_go or finds_leaks:
-        raise click.UsageError("--apart, --leaks and --allow-unknown-go need a process: add PID.")
+    from ebpfprof.goruntime.open_processes import OpenOptions
+
+    if apart_s is not None or opening != OpenOptions() or finds_leaks:
+        raise click.UsageError(
+            "--apart, --leaks, --runtime and --allow-unknown-go need a process: add PID."
+        )
     from ebpfprof.commands.doctor_checks import examine, exit_code
     from ebpfprof.console.terminal import has_color, is_terminal, say, width
 

@@ -20,6 +20,7 @@ from ebpfprof.profile.diagnosis import diagnosis
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ebpfprof.goruntime.open_processes import OpenOptions
     from ebpfprof.profile.diagnosis import Diagnosis
 
 _SAMPLES: Final = 8
@@ -31,7 +32,7 @@ def examine_processes(
     apart_s: float,
     as_json: bool,
     finds_leaks: bool,
-    allow_unknown_go: bool,
+    opening: OpenOptions,
 ) -> int:
     """Examine processes one after the other, and print what is wrong; returns the exit code.
 
@@ -43,7 +44,7 @@ def examine_processes(
     summaries: list[str] = []
     is_stuck = False
     with WorkerFileOpener() as files:
-        targets = ReadableTargets(files, allow_unknown_go=allow_unknown_go)
+        targets = ReadableTargets(files, opening)
         for number, pid in enumerate(pids, 1):
             diagnoses: list[Diagnosis] = []
             if not as_json:

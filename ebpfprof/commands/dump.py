@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ebpfprof.commands.reachable_leaks import leaks_option
 from ebpfprof.commands.shared_options import (
-    ALLOW_UNKNOWN_GO_OPTION,
     apart_option,
     json_option,
+    opening_options,
     watch_options,
 )
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.open_processes import OpenOptions
 
 _APART_S = 0.5
 
@@ -25,7 +30,7 @@ _APART_S = 0.5
 @apart_option(default_s=_APART_S, may_be_0=True)
 @watch_options(help="Sample repeatedly and show the groups that only grow: possible leaks.")
 @click.option("--no-pager", is_flag=True, help="Don't use a pager.")
-@ALLOW_UNKNOWN_GO_OPTION
+@opening_options
 def command(
     pids: list[int],
     show_all: bool,
@@ -36,7 +41,7 @@ def command(
     every_s: float,
     duration_s: float | None,
     no_pager: bool,
-    allow_unknown_go: bool,
+    opening: OpenOptions,
 ) -> int:
     """Show what all goroutines do now, what they wait for, and which do not move.
 
@@ -62,7 +67,7 @@ def command(
         raise click.UsageError("--watch compares its own samples: omit --all, --leaks and --apart.")
     give_up_recording_rights()
     chosen = DumpOptions(
-        as_json, show_all, finds_leaks, _APART_S if apart_s is None else apart_s, allow_unknown_go
+        as_json, show_all, finds_leaks, _APART_S if apart_s is None else apart_s, opening
     )
     with WorkerFileOpener() as files:
         dumping = Dumping(files, chosen)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ebpfprof.errors import EbpfprofError
+    from ebpfprof.goruntime.open_processes import OpenOptions
     from ebpfprof.goruntime.waits.dump import GoroutineDumper
     from ebpfprof.process.file_opener import FileOpener
     from ebpfprof.process.process import Target
@@ -33,7 +34,7 @@ class DumpOptions:
     show_all: bool
     finds_leaks: bool
     apart_s: float
-    allow_unknown_go: bool
+    opening: OpenOptions
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Dumping:
 
     def __init__(self, files: FileOpener, options: DumpOptions) -> None:
         self._options = options
-        self._targets = ReadableTargets(files, allow_unknown_go=options.allow_unknown_go)
+        self._targets = ReadableTargets(files, options.opening)
 
     @property
     def failures(self) -> list[EbpfprofError]:

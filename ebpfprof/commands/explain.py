@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ebpfprof.commands.shared_options import (
-    ALLOW_UNKNOWN_GO_OPTION,
     duration_option,
     json_option,
+    opening_options,
 )
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.open_processes import OpenOptions
 
 _SECONDS: Final = 10
 
@@ -47,7 +50,7 @@ _SECONDS: Final = 10
 )
 @json_option(help="Print JSON; with --watch, a line for each change.")
 @click.option("--long", "is_long", is_flag=True, help="Show all evidence, not only 15 lines.")
-@ALLOW_UNKNOWN_GO_OPTION
+@opening_options
 def command(
     pids: list[int],
     duration_s: float,
@@ -56,7 +59,7 @@ def command(
     folder: Path | None,
     as_json: bool,
     is_long: bool,
-    allow_unknown_go: bool,
+    opening: OpenOptions,
 ) -> int:
     """Say what is wrong with a process: the worst first, with evidence and what to type next.
 
@@ -94,13 +97,13 @@ def command(
     except PermissionDenied as error:  # goroutines can be sampled without
         require_capabilities(needs_bpf=False)
         refusal = error
-    options = observation_options(allow_unknown_go=allow_unknown_go, has_bpf=refusal is None)
+    options = observation_options(opening, has_bpf=refusal is None)
     allow_many()
     kept = None
     if wait_for_trouble:
         from ebpfprof.commands.trouble import KeptEvidence, evidence_options
 
-        kept_options = evidence_options(allow_unknown_go=allow_unknown_go)
+        kept_options = evidence_options(opening)
         kept = KeptEvidence(folder, kept_options)
         give_up_before_recording(kept_options, writes=True, pids=pids)
     else:

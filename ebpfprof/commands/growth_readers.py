@@ -21,9 +21,8 @@ from symbolizer.codeanalysis.heap_globals import heap_globals
 from symbolizer.codeanalysis.memory_globals import memory_globals
 
 if TYPE_CHECKING:
+    from ebpfprof.goruntime.open_processes import OpenProcess
     from ebpfprof.goruntime.process import GoTarget
-    from ebpfprof.process.process import Target
-    from symbolizer import GoBinary
 
 
 class _GrowthReader:
@@ -56,14 +55,13 @@ class _GrowthReader:
 class StackGrowth(_GrowthReader):
     """By the stacks in the program's own memory profile."""
 
-    def __init__(self, target: Target, binary: GoBinary) -> None:
+    def __init__(self, process: OpenProcess) -> None:
         """Raises TargetGone, UnsupportedTarget (without such a profile) or GoTableError."""
         super().__init__()
-        bias = target.load_bias(binary.elf.entry)
+        target, binary, bias = process.target, process.binary(), process.load_bias()
         self._buckets = HeapBuckets(target.memory, binary.layout, heap_globals(binary), bias)
         require_profile(target, self._buckets)
-        mappings = target.executable_mappings(binary.elf.build_id)
-        self._stacks = HeapStacks(binary, bias, mappings)
+        self._stacks = HeapStacks(binary, bias, process.mappings())
 
     def sample(self, now_ns: int) -> None:
         """Take a sample. Raises TargetGone, UnreadableMemory or GoTableError."""
@@ -81,11 +79,12 @@ class StackGrowth(_GrowthReader):
 class TypeGrowth(_GrowthReader):
     """By type and size of objects, for any program; exact."""
 
-    def __init__(self, target: Target, binary: GoBinary) -> None:
+    def __init__(self, process: OpenProcess) -> None:
         """Raises TargetGone, UnreadableMemory or GoTableError."""
         super().__init__()
-        bias = target.load_bias(binary.elf.entry)
-        self._live = LiveMemoryReader(target.memory, binary, memory_globals(binary), bias)
+        memory, binary = process.target.memory, process.binary()
+        globals_ = memory_globals(binary)
+        self._live = LiveMemoryReader(memory, binary, globals_, process.load_bias())
 
     def sample(self, now_ns: int) -> None:
         """Take a sample. Raises TargetGone or UnreadableMemory."""

@@ -99,7 +99,8 @@ def show(reader: RingArchive, chosen: ChosenTime, showing: Showing) -> None:
         for line in coverage_lines(chosen.time, chosen.processes):
             say(f"ebpfprof: {line}", err=True)
         for kind in chosen.kinds:
-            profile = _merged(reader, chosen, kind).profile
+            has_slices = formats.FORMATS[showing.format].has_slices
+            profile = _merged(reader, chosen, kind, has_slices=has_slices).profile
             data = formats.encode(
                 profile,
                 showing.format,
@@ -174,7 +175,9 @@ def _at_same_length(profile: Profile, base: Profile) -> tuple[Profile, str]:
     return of_same_length(profile, base), sentence
 
 
-def _merged(reader: RingArchive, chosen: ChosenTime, kind: str) -> Merged:
+def _merged(
+    reader: RingArchive, chosen: ChosenTime, kind: str, *, has_slices: bool = False
+) -> Merged:
     """The merged profile; prints what is missing in it."""
     span = chosen.time.begun_ns, chosen.time.until_ns
     numbers = {process.number for process in chosen.processes}
@@ -184,7 +187,9 @@ def _merged(reader: RingArchive, chosen: ChosenTime, kind: str) -> Merged:
         f"{counted(files, 'window')} from {iso(span[0])} to {iso(span[1])}"
     )
     with working(f"Reading {counted(files, 'file')} ..."):
-        merged = merged_windows(reader, chosen.time, kind, chosen.processes, title)
+        merged = merged_windows(
+            reader, chosen.time, kind, chosen.processes, title, has_slices=has_slices
+        )
     if merged is None:
         raise RingError("The files of that time have just been removed to free space.")
     for fault in merged.faults:

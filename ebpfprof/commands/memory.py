@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ebpfprof.commands.shared_options import (
-    ALLOW_UNKNOWN_GO_OPTION,
     FORCE_OPTION,
     format_for,
     format_option,
     json_option,
+    opening_options,
     output_option,
     watch_options,
 )
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
 from ebpfprof.export.formats import PROFILES
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.open_processes import OpenOptions
 
 _FORMATS = tuple(name for name in PROFILES if name not in ("pgo", "json"))
 
@@ -49,7 +53,7 @@ _FORMATS = tuple(name for name in PROFILES if name not in ("pgo", "json"))
     help="Sample repeatedly and show the stacks that hold more and more memory: possible leaks. "
     "With --references: the paths."
 )
-@ALLOW_UNKNOWN_GO_OPTION
+@opening_options
 def command(
     pids: list[int],
     as_json: bool,
@@ -62,7 +66,7 @@ def command(
     watch: bool,
     every_s: float,
     duration_s: float | None,
-    allow_unknown_go: bool,
+    opening: OpenOptions,
 ) -> int:
     """Show what the memory of a Go program consists of: objects by size and type, stacks, GC.
 
@@ -102,7 +106,7 @@ def command(
                 files,
                 as_json=as_json,
                 references=references,
-                allow_unknown_go=allow_unknown_go,
+                opening=opening,
             )
             watching.watch(pids, every_s=every_s, duration_s=duration_s)
             return watching.failures[0].exit_code if watching.failures else 0
@@ -116,11 +120,9 @@ def command(
                 output=output,
                 format_name=shown_format,
                 force=force,
-                allow_unknown_go=allow_unknown_go,
+                opening=opening,
             )
         else:
-            reports = MemoryReports(
-                files, as_json=as_json, show_all=show_all, allow_unknown_go=allow_unknown_go
-            )
+            reports = MemoryReports(files, as_json=as_json, show_all=show_all, opening=opening)
         reports.show(pids)
     return reports.failures[0].exit_code if reports.failures else 0

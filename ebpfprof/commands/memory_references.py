@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ebpfprof.goruntime.open_processes import OpenProcess
+    from ebpfprof.goruntime.open_processes import OpenOptions, OpenProcess
     from ebpfprof.process.file_opener import FileOpener
 
 _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]+")
@@ -42,10 +42,10 @@ class ReferenceReports(ProcessReports):
         output: Path | None,
         format_name: str,
         force: bool,
-        allow_unknown_go: bool,
+        opening: OpenOptions,
     ) -> None:
         """`why` is a type, an address or a function; None for all roots."""
-        super().__init__(files, as_json=as_json, allow_unknown_go=allow_unknown_go)
+        super().__init__(files, as_json=as_json, opening=opening)
         self._show_all, self._why = show_all, why
         self._output, self._format_name, self._force = output, format_name, force
 
@@ -64,7 +64,7 @@ class ReferenceReports(ProcessReports):
             if self._as_json:
                 return exported.encode(references, pid, target.name, version, now_s)
             if self._format_name != "text":
-                profile = exported.profile(references, target.exe_name, round(now_s * 1e9))
+                profile = exported.profile(references, process.go().path, round(now_s * 1e9))
                 data = formats.encode(profile, self._format_name)
                 write(data, self._format_name, self._output, force=self._force)
                 return ""

@@ -17,15 +17,16 @@ from ebpfprof.goruntime.heap.memory_reader import read_memory
 from ebpfprof.goruntime.open_processes import OpenProcesses
 
 if TYPE_CHECKING:
+    from ebpfprof.goruntime.open_processes import OpenOptions
     from ebpfprof.process.file_opener import FileOpener
 
 
 class ProcessReports(ABC):
     """Shows something of processes. A failure is reported, and does not affect others."""
 
-    def __init__(self, files: FileOpener, *, as_json: bool, allow_unknown_go: bool) -> None:
+    def __init__(self, files: FileOpener, *, as_json: bool, opening: OpenOptions) -> None:
         self._as_json = as_json
-        self._processes = OpenProcesses(files, allow_unknown_go=allow_unknown_go)
+        self._processes = OpenProcesses(files, opening)
         self.failures: list[EbpfprofError] = []
         """In the order of the processes."""
 
@@ -51,16 +52,17 @@ class MemoryReports(ProcessReports):
     """Shows the memory of processes."""
 
     def __init__(
-        self, files: FileOpener, *, as_json: bool, show_all: bool, allow_unknown_go: bool
+        self, files: FileOpener, *, as_json: bool, show_all: bool, opening: OpenOptions
     ) -> None:
-        super().__init__(files, as_json=as_json, allow_unknown_go=allow_unknown_go)
+        super().__init__(files, as_json=as_json, opening=opening)
         self._show_all = show_all
 
     def _text(self, pid: int) -> str:
         with self._processes.open(pid) as process:
             binary, target = process.binary(), process.target
             with target.allowance:
-                memory_use, now_s = read_memory(target, binary), time.time()
+                memory_use = read_memory(target, binary, process.load_bias())
+                now_s = time.time()
             version = printable(binary.version.text)
             if self._as_json:
                 return memory_json.encode(memory_use, pid, target.name, version, now_s)

@@ -22,6 +22,7 @@ from ebpfprof.system.signals import Signals, interruptible
 from symbolizer import SymbolizerError
 
 if TYPE_CHECKING:
+    from ebpfprof.goruntime.open_processes import OpenOptions
     from ebpfprof.process.file_opener import FileOpener
     from ebpfprof.process.process import Target
 
@@ -39,10 +40,10 @@ class MemoryWatch:
     """Watches processes. A failure is reported, and does not affect others."""
 
     def __init__(
-        self, files: FileOpener, *, as_json: bool, references: bool, allow_unknown_go: bool
+        self, files: FileOpener, *, as_json: bool, references: bool, opening: OpenOptions
     ) -> None:
         """With `references`, it shows paths to objects instead of stacks."""
-        self._processes = OpenProcesses(files, allow_unknown_go=allow_unknown_go)
+        self._processes = OpenProcesses(files, opening)
         self._as_json, self._references = as_json, references
         self.failures: list[EbpfprofError] = []
         """In the order of the processes."""
@@ -67,12 +68,12 @@ class MemoryWatch:
 
     def _opened(self, pid: int, held: ExitStack) -> _Watched:
         process = held.enter_context(self._processes.open(pid))
-        target, binary = process.target, process.binary()
+        target = process.target
         try:
             if self._references:
                 return _Watched(target, ReferenceGrowth(process.go()))
             try:
-                return _Watched(target, StackGrowth(target, binary))
+                return _Watched(target, StackGrowth(process))
             except UnsupportedTarget:  # without a memory profile: types and sizes remain
                 say(
                     f"ebpfprof: Process {pid} ({printable(target.name)}) keeps no memory profile, "
@@ -81,7 +82,7 @@ class MemoryWatch:
                     + to_type(f"ebpfprof serve --pid {pid} --continuous --profile heap"),
                     err=True,
                 )
-                return _Watched(target, TypeGrowth(target, binary))
+                return _Watched(target, TypeGrowth(process))
         except SymbolizerError as error:
             raise for_user(target, error) from error
 

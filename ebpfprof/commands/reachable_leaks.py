@@ -10,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profile.goroutines import GoroutineDump
+    from ebpfprof.profile.references import LeakedGoroutines
 
 leaks_option = click.option(
     "--leaks",
@@ -28,7 +29,11 @@ def with_leaks(dump: GoroutineDump, go: GoTarget) -> GoroutineDump:
     """
     from ebpfprof.goruntime.references.reader import ReferenceReader  # few need it
 
-    leaked = ReferenceReader(go).leaked()
+    return marked(dump, ReferenceReader(go).leaked())
+
+
+def marked(dump: GoroutineDump, leaked: LeakedGoroutines) -> GoroutineDump:
+    """The dump, with these goroutines marked."""
     return replace(
         dump,
         goroutines=tuple(

@@ -9,7 +9,7 @@ from ebpfprof.console.terminal import say
 from ebpfprof.console.text import printable
 from ebpfprof.errors import CorruptBinary, EbpfprofError, OutputError
 from ebpfprof.goruntime.open_processes import OpenProcesses
-from ebpfprof.goruntime.plugin_warning import plugin_warning
+from ebpfprof.goruntime.other_code import other_code_warning
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.system.open_files import too_many
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import ExitStack
 
+    from ebpfprof.goruntime.open_processes import OpenOptions
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.process.file_opener import FileOpener
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 class ReadableTargets:
     """Opens processes, and keeps the failures."""
 
-    def __init__(self, files: FileOpener, *, allow_unknown_go: bool) -> None:
-        self._processes = OpenProcesses(files, allow_unknown_go=allow_unknown_go)
+    def __init__(self, files: FileOpener, opening: OpenOptions) -> None:
+        self._processes = OpenProcesses(files, opening)
         self.failures: list[EbpfprofError] = []
         """In their order."""
 
@@ -36,12 +37,12 @@ class ReadableTargets:
         go = held.enter_context(self._processes.open(pid)).go()
         if go.assumption:
             say(f"ebpfprof: {go.assumption}; the output may be wrong.", err=True)
-        if warning := plugin_warning(go, has_probes=False):
+        if warning := other_code_warning(go, has_probes=False):
             say(f"ebpfprof: {warning}", err=True)
         try:
             return go, GoroutineDumper(go)
         except SymbolizerError as error:
-            raise for_user(go.target, error) from error
+            raise for_user(go.target, error, go.path) from error
 
     @contextmanager
     def reported(self, pid: int) -> Iterator[None]:

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from ebpfprof.commands.parameter_types import WrongValue, list_of, one_of, option_of
 from ebpfprof.commands.verb import Verb
-from ebpfprof.settings.recording import ALLOW_UNKNOWN_GO, BY_HANDLER, MAX_OVERHEAD
+from ebpfprof.settings.recording import ALLOW_UNKNOWN_GO, BY_HANDLER, MAX_OVERHEAD, RUNTIME
 from ebpfprof.settings.setting import Setting
 from ebpfprof.settings.values import TextValue, refused
 
@@ -182,5 +182,6 @@ def _made() -> dict[str, click.Option]:
             help="Goroutine labels (runtime/pprof) to show.",
         ),
         BY_HANDLER.name: option_of(BY_HANDLER),
+        RUNTIME.name: option_of(RUNTIME),
         ALLOW_UNKNOWN_GO.name: option_of(ALLOW_UNKNOWN_GO),
     }

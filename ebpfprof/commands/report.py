@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,6 @@ def command(
     from ebpfprof.export import formats
     from ebpfprof.export.tables import report
     from ebpfprof.export.tables.idle import hidden_line
-    from ebpfprof.profile.delta import summed
     from ebpfprof.profile.handlers import with_handlers
     from ebpfprof.profile.idle import split
 
@@ -115,7 +115,7 @@ def command(
     require_html_for(source, format_name)
     with opened_sources(source) as sources:
         profiles = map(read_profile, files)
-        profile = summed(_of_one_kind(profiles)) if merges else next(profiles)
+        profile = next(profiles) if not merges else _sum(profiles, format_name)
         if by_handler or handler is not None:
             (profile,) = with_handlers([profile])
         if handler is not None:
@@ -147,6 +147,26 @@ def command(
     is_asked_for = hide_idle or (output is not None and str(output) != "-")
     if hides_idle and is_asked_for and format_name != "text":
         say(hidden_line(profile, split(profile)[1]), err=True, end="")
+
+
+def _sum(profiles: Iterable[Profile], format_name: str) -> Profile:
+    """Their sum; of profiles with lengths of waits, a format with slices has each as a slice.
+
+    Raises InvalidProfile for profiles of different kinds.
+    """
+    from ebpfprof.profile.delta import summed
+    from ebpfprof.profile.wait_slices import WaitSlices
+
+    if not FORMATS[format_name].has_slices:
+        return summed(_of_one_kind(profiles))
+    by_time = sorted(_of_one_kind(profiles), key=lambda one: one.time_ns)
+    whole = summed(by_time)
+    if not any(sample.lengths for sample in whole.samples):
+        return whole
+    slices = WaitSlices()
+    for profile in by_time:
+        slices.add_file(profile)
+    return replace(whole, slices=slices)
 
 
 def _of_one_kind(profiles: Iterable[Profile]) -> Iterator[Profile]:

@@ -26,7 +26,12 @@ def _complete_files(ctx: click.Context, param: click.Parameter, begun: str) -> l
     return [CompletionItem(begun, type="file")]
 
 
-@click.command("run", cls=RecordingCommand, context_settings={"allow_interspersed_args": False})
+@click.command(
+    "run",
+    cls=RecordingCommand,
+    without=("runtime",),  # none of its libraries is mapped yet
+    context_settings={"allow_interspersed_args": False},
+)
 @click.argument(
     "program",
     nargs=-1,

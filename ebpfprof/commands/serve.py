@@ -269,7 +269,7 @@ def shared_with_traces(options: Options, last_s: float | None) -> tuple[Options,
     if last_s is not None:
         options = options.replace(max_overhead=beside_a_trace(options.max_overhead))
     return options, TraceSettings(
-        last_s, options.max_overhead, allow_unknown_go=options.allow_unknown_go
+        last_s, options.max_overhead, options.allow_unknown_go, options.runtime
     )
 
 

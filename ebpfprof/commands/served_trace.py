@@ -49,6 +49,7 @@ def _record(
     pid: int,
     max_overhead: float,
     allow_unknown_go: bool,
+    runtime: str | None,
     last_s: float | None = None,
     duration_s: float = 0.0,
     format_name: str = "go",
@@ -56,7 +57,7 @@ def _record(
     """With `last_s`, keep the last seconds; else record the next ones, and send the trace."""
     from ebpfprof.commands.tracing import warnings_of
     from ebpfprof.export.formats import FORMATS, TIMELINES
-    from ebpfprof.goruntime.open_processes import OpenProcesses
+    from ebpfprof.goruntime.open_processes import OpenOptions, OpenProcesses
     from ebpfprof.process.file_opener import WorkerFileOpener
     from ebpfprof.profilers.options import Options
     from ebpfprof.recording.drop_privileges import give_up_before_recording
@@ -68,7 +69,7 @@ def _record(
     options = TraceOptions(max_overhead=max_overhead, last_s=last_s, buffer_bytes=buffer_bytes)
     with ExitStack() as held:
         files = held.enter_context(WorkerFileOpener())
-        processes = OpenProcesses(files, allow_unknown_go=allow_unknown_go)
+        processes = OpenProcesses(files, OpenOptions(allow_unknown_go, runtime))
         go = held.enter_context(processes.open(pid)).go()
         recorder = held.enter_context(TraceRecorder(go, options))
         recorder.load()

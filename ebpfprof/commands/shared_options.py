@@ -14,7 +14,7 @@ from ebpfprof.commands.parameter_types import Decorator, OneOf, duration, with_s
 from ebpfprof.console.text import printable
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export.formats import FORMATS, PROFILES, of_name
-from ebpfprof.settings.recording import ALLOW_UNKNOWN_GO
+from ebpfprof.settings.recording import ALLOW_UNKNOWN_GO, RUNTIME
 
 if TYPE_CHECKING:
     from ebpfprof.profile.kind import ProfileKind
@@ -25,7 +25,6 @@ _MIN_EVERY_S: Final = 0.1
 EVERY_S: Final = 10.0
 
 
-ALLOW_UNKNOWN_GO_OPTION = with_setting(ALLOW_UNKNOWN_GO)
 FORCE_OPTION = click.option("--force", is_flag=True, help="Replace an existing file.")
 IDLE_OPTION = click.option(
     "--hide-idle/--show-idle",
@@ -41,6 +40,23 @@ QUIET_OPTION = click.option(
     is_flag=True,
     help="Print only file names and errors: no progress, no tables.",
 )
+
+
+def opening_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator: how processes are read, passed as `opening: OpenOptions`."""
+
+    @functools.wraps(command)
+    def with_opening(
+        *args: Any,  # noqa: ANN401 - click's own
+        allow_unknown_go: bool,
+        runtime: str | None,
+        **values: Any,  # noqa: ANN401 - click's own
+    ) -> Any:  # noqa: ANN401 - click's own
+        from ebpfprof.goruntime.open_processes import OpenOptions
+
+        return command(*args, opening=OpenOptions(allow_unknown_go, runtime), **values)
+
+    return with_setting(RUNTIME)(with_setting(ALLOW_UNKNOWN_GO)(with_opening))
 
 
 def duration_option(*, default: float | None, help: str) -> Decorator:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from ebpfprof.commands.parameter_types import OneOf, Typed, duration, with_setting
 from ebpfprof.commands.shared_options import (
-    ALLOW_UNKNOWN_GO_OPTION,
     FORCE_OPTION,
     QUIET_OPTION,
     duration_option,
     last_option,
+    opening_options,
     output_option,
 )
 from ebpfprof.commands.target_options import target_options
@@ -25,6 +26,9 @@ from ebpfprof.errors import Aborted
 from ebpfprof.export.formats import TIMELINES
 from ebpfprof.settings.recording import MAX_OVERHEAD
 from ebpfprof.settings.values import NumberValue
+
+if TYPE_CHECKING:
+    from ebpfprof.goruntime.open_processes import OpenOptions
 
 _USUAL_S = 5.0
 _LEAST_BUFFER_MB, _MOST_BUFFER_MB = 1, 128
@@ -129,7 +133,7 @@ _FEW_WAITS, _MANY_WAITS = 1, 10
     f"option, the first {_FREE_NS / 1e6:g} ms of CPU time are free.",
 )
 @QUIET_OPTION
-@ALLOW_UNKNOWN_GO_OPTION
+@opening_options
 def command(
     pids: list[int],
     duration_s: float | None,
@@ -147,7 +151,7 @@ def command(
     buffer_mb: float,
     max_overhead: float,
     is_quiet: bool,
-    allow_unknown_go: bool,
+    opening: OpenOptions,
 ) -> None:
     """Record what each goroutine does, moment by moment: an execution trace.
 
@@ -203,7 +207,7 @@ def command(
         asked=Asked(path_of, from_s, to_s, _most_waits(waits_for)),
         until_waits=until_waits,
         until_goroutines=None if until_goroutines is None else int(until_goroutines),
-        allow_unknown_go=allow_unknown_go,
+        opening=opening,
         requests=WriteRequests(),
     )
     try:

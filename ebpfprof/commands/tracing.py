@@ -20,7 +20,7 @@ from ebpfprof.console.text import duration, percent, printable
 from ebpfprof.errors import to_type
 from ebpfprof.export.formats import FORMATS, TIMELINES
 from ebpfprof.goruntime.open_processes import OpenProcesses
-from ebpfprof.goruntime.plugin_warning import plugin_warning
+from ebpfprof.goruntime.other_code import other_code_warning
 from ebpfprof.process.file_opener import WorkerFileOpener
 from ebpfprof.system.signals import Signals, interruptible
 from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ebpfprof.commands.until_wait import UntilWait
+    from ebpfprof.goruntime.open_processes import OpenOptions
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.system.requests import WriteRequests
     from ebpfprof.timeline.model import Timeline
@@ -51,7 +52,7 @@ def warnings_of(go: GoTarget) -> list[str]:
             f"process {go.target.pid} is traced by {tracer}: a debugger's breakpoint on one of the "
             "probes can crash the process later. Remove such breakpoints first."
         )
-    if warning := plugin_warning(go, has_probes=True, in_program_only=True):
+    if warning := other_code_warning(go, has_probes=True, in_program_only=True):
         warnings.append(warning)
     return warnings
 
@@ -68,13 +69,13 @@ class Tracing:
         asked: Asked,
         until_waits: Sequence[UntilWait],
         until_goroutines: int | None,
-        allow_unknown_go: bool,
+        opening: OpenOptions,
         requests: WriteRequests,
     ) -> None:
         self._options, self._format_name, self._is_quiet = options, format_name, is_quiet
         self._asked = asked
         self._until_waits, self._until_goroutines = until_waits, until_goroutines
-        self._allow_unknown_go = allow_unknown_go
+        self._opening = opening
         self._requests = requests
         self._drawn_s = -_DRAWN_EVERY_S
 
@@ -88,7 +89,7 @@ class Tracing:
         self._to_stdout = output is not None and str(output) == "-"
         with working("Reading the program ...", is_shown=not self._is_quiet):
             files = held.enter_context(WorkerFileOpener())
-            processes = OpenProcesses(files, allow_unknown_go=self._allow_unknown_go)
+            processes = OpenProcesses(files, self._opening)
             go = interruptible(held.enter_context(processes.open(pid)).go)
             waits = wait_conditions(self._until_waits, go)
             self._recorder = held.enter_context(TraceRecorder(go, self._options))

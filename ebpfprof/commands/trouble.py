@@ -28,6 +28,7 @@ from ebpfprof.tracing.timelines import timeline_of
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
     from ebpfprof.findings.rules import Explanation
+    from ebpfprof.goruntime.open_processes import OpenOptions
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.system.signals import Signals
 
@@ -39,9 +40,14 @@ _APART_S: Final = 1.0
 _WIDTH: Final = 80
 
 
-def evidence_options(*, allow_unknown_go: bool) -> Options:
+def evidence_options(opening: OpenOptions) -> Options:
     """The options of the profiles that are kept."""
-    return Options(_KINDS, max_overhead=MAX_OVERHEAD.default, allow_unknown_go=allow_unknown_go)
+    return Options(
+        _KINDS,
+        max_overhead=MAX_OVERHEAD.default,
+        allow_unknown_go=opening.allow_unknown_go,
+        runtime=opening.runtime,
+    )
 
 
 class KeptEvidence:
@@ -123,7 +129,7 @@ class KeptEvidence:
 
     def _opened(self, pid: int, held: ExitStack) -> GoTarget:
         files = held.enter_context(WorkerFileOpener())
-        processes = OpenProcesses(files, allow_unknown_go=self._options.allow_unknown_go)
+        processes = OpenProcesses(files, self._options.opening)
         return held.enter_context(processes.open(pid)).go()
 
     def _record(self, pid: int, signals: Signals) -> None:

@@ -28,7 +28,7 @@ VERBS = (
 )
 """In the order of the help. The code of each is `command` in ebpfprof.commands.VERB."""
 
-INTERNAL_VERBS: Final = ("served-trace",)
+INTERNAL_VERBS: Final = ("served-references", "served-trace")
 """Verbs that ebpfprof itself starts; no help shows them."""
 
 _ALTERNATIVES: Final = (

@@ -56,6 +56,7 @@ class Lifecycle:
             process.phase = Phase.READING
             process.target = self._opened(process)
             process.opened_name = process.target.name
+        process.handlers = process.target.handlers
         process.phase = Phase.ATTACHING
         sums = self._live.start(process.target)
         if process.window_began is None:

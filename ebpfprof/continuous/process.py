@@ -37,6 +37,14 @@ class LiveTarget(Protocol):
     def ending(self) -> TargetEnd | None: ...  # noqa: D102 - as LiveTarget
     @property
     def is_recording(self) -> bool: ...  # noqa: D102 - as LiveTarget
+    @property
+    def handlers(self) -> Handlers | None: ...  # noqa: D102 - as LiveTarget
+
+
+class Handlers(Protocol):
+    """What is needed of ebpfprof.recording.process_handlers.ProcessHandlers."""
+
+    def labelled(self, profiles: Sequence[Profile]) -> list[Profile]: ...  # noqa: D102 - as ProcessHandlers
 
 
 class Live(Protocol):
@@ -101,6 +109,8 @@ class RecordedProcess:
     """Why the last lease could not begin, until take_problem."""
     reported_problem: str = ""
     """The problem that was last written to stderr."""
+    handlers: Handlers | None = None
+    """Its handlers, if profiles are to be by handler; they stay when it is closed."""
     last_read: dict[str, Profile] = field(default_factory=dict)
     """By kind, the sums at the last call of Readings.since_last."""
 
@@ -108,6 +118,13 @@ class RecordedProcess:
     def name(self) -> str:
         """The name of its command, printable."""
         return self.opened_name or printable(self.about.name if self.about else "")
+
+    def labelled(self, profile: Profile) -> Profile:
+        """The profile with the labels of its handlers, if it is to have them.
+
+        Names of handlers may change, so profiles are added up and subtracted without them.
+        """
+        return self.handlers.labelled([profile])[0] if self.handlers else profile
 
     @property
     def is_recording(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ebpfprof.console.terminal import say
@@ -58,7 +59,7 @@ class Readings:
 
         Raises TargetGone if the process was never recorded, or is closed.
         """
-        return await asyncio.to_thread(self._until_now, process, kind)
+        return await asyncio.to_thread(self._labelled_until_now, process, kind)
 
     async def begin(self, process: RecordedProcess, kind: str) -> Callable[[], Awaitable[Profile]]:
         """A function that returns what was recorded from now until it is called.
@@ -68,7 +69,7 @@ class Readings:
         since = await asyncio.to_thread(self._sums, process, (kind,))
 
         async def until_now() -> Profile:
-            return await asyncio.to_thread(self._until_now, process, kind, since)
+            return await asyncio.to_thread(self._labelled_until_now, process, kind, since)
 
         return until_now
 
@@ -78,8 +79,9 @@ class Readings:
         The first call returns all since the process was first recorded.
         Raises TargetGone as snapshot does.
         """
-        profile = await self.snapshot(process, kind)
-        return await self.since_last_read(process, profile)
+        profile = await asyncio.to_thread(self._until_now, process, kind)
+        new = await self.since_last_read(process, profile)
+        return await asyncio.to_thread(process.labelled, new)
 
     async def since_last_read(self, process: RecordedProcess, profile: Profile) -> Profile:
         """What is new in a profile of the process since the last call for its kind."""
@@ -110,7 +112,8 @@ class Readings:
                 f"Process {process.pid} was not recorded in that time"
                 + (f": {process.ending}." if process.ending else " (yet).")
             )
-        return await asyncio.to_thread(together, kind, windows, has_slices=has_slices)
+        whole = await asyncio.to_thread(together, kind, windows, has_slices=has_slices)
+        return await asyncio.to_thread(process.labelled, whole)
 
     async def read_window(self, process: RecordedProcess, *, at_least_s: float) -> None:
         """Read what the present window has so far; it continues.
@@ -153,7 +156,8 @@ class Readings:
         window = process.history.end(time.time(), *self._profiles(process, now))
         process.window_began = now
         if self._on_window:
-            self._on_window(process, window)
+            profiles = {kind: process.labelled(one) for kind, one in window.profiles.items()}
+            self._on_window(process, replace(window, profiles=profiles))
 
     def _profiles(
         self,
@@ -178,3 +182,11 @@ class Readings:
     ) -> Profile:
         report = self._live.report(self._sums(process, (kind,)), since)
         return next(profile for profile in report.profiles if profile.kind == kind)
+
+    def _labelled_until_now(
+        self,
+        process: RecordedProcess,
+        kind: str,
+        since: Any = None,  # noqa: ANN401 - the live session's
+    ) -> Profile:
+        return process.labelled(self._until_now(process, kind, since))

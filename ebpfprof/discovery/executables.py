@@ -7,7 +7,7 @@ import re
 import struct
 from dataclasses import dataclass, replace
 
-from ebpfprof.console.text import printable
+from ebpfprof.console.text import listed, printable
 from ebpfprof.system.first_thread import reading_pid
 from symbolizer import (
     BuildInfo,
@@ -15,9 +15,11 @@ from symbolizer import (
     ElfFile,
     GoBinary,
     NotGoError,
+    OtherCompiler,
     SymbolizerError,
     UnsupportedElf,
     UnsupportedGoVersion,
+    other_compiler,
     read_build_info,
 )
 from symbolizer.allowance import Allowance
@@ -25,6 +27,9 @@ from symbolizer.allowance import Allowance
 _GO_SECTIONS = frozenset(
     (".gopclntab", ".data.rel.ro.gopclntab", ".go.buildinfo", ".note.go.buildid")
 )
+_PARTS = ("plugin", "shared")
+"""The values of -buildmode of files that use the runtime of another file."""
+_LIBRARIES = ("c-shared", *_PARTS)
 _BUILD_INFO_MAGIC = b"\xff Go buildinf:"
 _CHUNK_BYTES = 1 << 20
 _MAX_SEARCHED_BYTES = 1 << 29
@@ -49,9 +54,10 @@ NOT_GO = "not a Go program"
 class Executable:
     """An executable file.
 
-    `go_version` is None if the file hides it. `build_mode` is "exe" or "pie", followed by "cgo",
-    "race" and "stripped" (without a symbol table) where they apply. `why_not` is "" if ebpfprof
-    supports it. With `is_unknown_version` it can have the profiles that any program can have.
+    `go_version` is None if the file hides it. `build_mode` is "exe", "pie" or that of a library,
+    followed by "cgo", "race" and "stripped" (without a symbol table) where they apply. `why_not` is
+    "" if ebpfprof supports it. With `is_unknown_version` it can have the profiles that any program
+    can have.
     `module` is the path of the main module, `module_version` its version; "" if unknown.
     """
 
@@ -88,7 +94,7 @@ class Executables:
         self._to_search_bytes = self._max_searched_bytes
 
     def of(self, pid: int) -> Executable:
-        """The executable of process `pid`; if it is not Go, the first mapped Go file.
+        """The executable of process `pid`; if it is not Go, the mapped file with a Go runtime.
 
         Raises OSError if it can't be opened.
         """
@@ -96,23 +102,26 @@ class Executables:
         return (self._mapped(pid) or executable) if executable is _NO_PROGRAM else executable
 
     def _mapped(self, pid: int) -> Executable | None:
-        """A mapped file with Go code, such as a library; it has fewer profiles than a program."""
+        """A mapped file with a Go runtime, such as a library; of several one that says so."""
         folder = f"/proc/{reading_pid(pid)}/map_files/"
         try:
             with open(f"/proc/{reading_pid(pid)}/maps", "rb") as file:
                 lines = _MAPPED_CODE.findall(file.read(_MAX_MAPS_BYTES))
         except OSError:
             return None
+        found: dict[str, Executable] = {}
         for start, limit, name in lines[:_MAX_MAPPED]:
             try:
                 mapped = self._of_path(f"{folder}{start.decode()}-{limit.decode()}")
             except OSError:
                 continue
-            if mapped.is_go:
-                path = printable(os.fsdecode(name))
-                why_not = f"only its CPU profile: {path} is Go, not the executable"
-                return replace(mapped, why_not=why_not, is_unknown_version=True)
-        return None
+            if mapped.is_go and not mapped.build_mode.startswith(_PARTS):
+                found.setdefault(os.fsdecode(name), mapped)
+        if len(found) > 1:
+            files = listed(sorted(printable(os.path.basename(path)) for path in found))
+            why_not = f"several Go runtimes, in {files}: choose one with --runtime"
+            return replace(next(iter(found.values())), why_not=why_not, is_unknown_version=True)
+        return next(iter(found.values()), None)
 
     def _of_path(self, path: str) -> Executable:
         known = self._known.get(_identity(os.stat(path)))
@@ -147,7 +156,7 @@ class Executables:
     def _elf(self, elf: ElfFile) -> Executable:
         if not _GO_SECTIONS & elf.sections.keys():
             if elf.sections:
-                return _NO_PROGRAM
+                return _of_other_compiler(elf)
             if not self._take(elf.size):
                 return _TOO_MUCH
         try:
@@ -171,6 +180,13 @@ class Executables:
         return True
 
 
+def _of_other_compiler(elf: ElfFile) -> Executable:
+    compiler = other_compiler(elf)
+    if not compiler:
+        return _NO_PROGRAM
+    return Executable(True, None, _mode(elf, None), str(OtherCompiler(compiler)), True)
+
+
 def _identity(file: os.stat_result) -> tuple[int, ...]:
     return (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)
 
@@ -192,6 +208,8 @@ def _module(info: BuildInfo | None) -> tuple[str, str]:
 
 def _mode(elf: ElfFile, info: BuildInfo | None, binary: GoBinary | None = None) -> str:
     words = ["pie" if elf.is_pie else "exe"]
+    if info is not None and info.settings.get("-buildmode") in _LIBRARIES:
+        words = [info.settings["-buildmode"]]
     # A cgo program linked by C's linker starts in C's runtime; one linked by Go's own linker needs
     # shared libraries.
     starts_in_c = binary is not None and not binary.text_start <= elf.entry < binary.text_end

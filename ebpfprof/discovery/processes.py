@@ -24,10 +24,12 @@ from ebpfprof.console.text import printable
 from ebpfprof.discovery.containers import SHORT_ID, container_of
 from ebpfprof.errors import NoSuchProcess, to_type
 from ebpfprof.privileges.checks import missing_capabilities, no_proc, way_out
+from ebpfprof.system.bounded_file import read_bounded
 from ebpfprof.system.channel import Frame
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.file_worker import PATIENCE_S, FileTask, FileWorker, NoAnswerError
 from ebpfprof.system.first_thread import reading_pid
+from ebpfprof.system.heap import give_back_large_blocks
 
 if TYPE_CHECKING:  # the worker that reads executables imports it
     from ebpfprof.discovery.executables import Executable
@@ -214,6 +216,7 @@ class _DescribeTask:
     def __init__(self) -> None:
         from ebpfprof.discovery.executables import Executables
 
+        give_back_large_blocks()  # those of each file's tables
         self._executables = Executables()
 
     def begin(self) -> None:
@@ -413,8 +416,7 @@ def _user(uid: int) -> str:
 
 
 def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(_MAX_BYTES)
+    return read_bounded(path, _MAX_BYTES)
 
 
 def _text(data: bytes) -> str:

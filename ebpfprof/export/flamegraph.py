@@ -34,6 +34,7 @@ _SCRIPTS = (
     "operations.js",
     "tables.js",
     "heatcells.js",
+    "handlers.js",
     "heatmap.js",
     "viewstate.js",
     "profileview.js",

@@ -47,10 +47,13 @@ An object with these fields (most strings are an index into "strings"):
     labels         [[[key, value] ...] ...]: strings, or {"n": number, "u": unit} as the value
     handlers       [{"name": of the handler, or in parentheses of the rest, "count": null if nobody
                    knows it, "value", "error": as in "errors", "parts": {what the value consists
-                   of: value ...}, "quantiles": as above} ...], the largest first, the rest last:
-                   the table of handlers; left out if no sample has one
+                   of: value ...}, "peers": {peer of the network: in how many samples its goroutines
+                   waited for it ...}, "quantiles": as above} ...], the largest first, the
+                   rest last: the table of handlers; left out if no sample has one
     requests       [count, standard error]: how many requests of HTTP/1 ended, at least
                    (profile.served_requests); left out if none did
+    groups         [string ...]: what each stack waits for or does, in the words of "parts"; left
+                   out if no sample has a handler, or the kind has no such groups
     idle           [index into idle_rules or -1 ...]: the rule that makes the wait idle
     idle_rules     [{"name", "reason"} ...]
     comments       [text ...]
@@ -61,6 +64,7 @@ An object with these fields (most strings are an index into "strings"):
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -75,9 +79,10 @@ from ebpfprof.export.kinds import (
     kind_words,
     title,
 )
-from ebpfprof.export.tables.handlers import handler_sums
+from ebpfprof.export.tables.handlers import grouping, handler_sums
 from ebpfprof.profile.completeness import Completeness
 from ebpfprof.profile.evidence import MAX_ERROR, few_releases
+from ebpfprof.profile.handlers import handler_label
 from ebpfprof.profile.idle import IdleRule, rule_of
 from ebpfprof.profile.model import Frame, Label, Profile, Sample, ValueType
 from ebpfprof.profile.operations import frame_of_program, operation_of
@@ -143,6 +148,7 @@ class _Document:
         own = self._own(stacks)
         labels = [[self._label(label) for label in sample.labels] for sample in samples]
         marks = [self._idle(sample) for sample in samples]
+        groups = self._groups()
         return {
             "format": FORMAT,
             "kind": profile.kind,
@@ -166,6 +172,7 @@ class _Document:
             **_slices(profile),
             **_handlers(profile, default),
             **_requests(profile),
+            **groups,
             "operations": operations,
             **({"few_releases": few} if (few := few_releases(profile)) else {}),
             **({"callers": callers} if callers else {}),
@@ -192,6 +199,13 @@ class _Document:
         if not has_operations(self._profile):
             return [0] * len(samples)
         return [self._string(operation_of(sample)[0]) for sample in samples]
+
+    def _groups(self) -> dict[str, Any]:
+        group_of = grouping(self._profile)
+        samples = self._profile.samples
+        if group_of is None or not any(map(handler_label, samples)):
+            return {}
+        return {"groups": [self._string(group_of(sample)) for sample in samples]}
 
     def _callers(self, stacks: Sequence[Sequence[int]]) -> list[int]:
         callers = (operation_of(sample)[1] for sample in self._profile.samples)
@@ -287,6 +301,7 @@ def _handlers(profile: Profile, index: int) -> dict[str, Any]:
                 "value": row.value,
                 **({"error": round(math.sqrt(row.variance), 1)} if row.variance else {}),
                 **({"parts": dict(row.parts.most_common())} if row.parts else {}),
+                **({"peers": _peers(row.peers)} if row.peers else {}),
                 **(
                     {"quantiles": _quantiles(row.lengths, row.count, row.count_variance)}
                     if row.lengths
@@ -296,6 +311,10 @@ def _handlers(profile: Profile, index: int) -> dict[str, Any]:
             for row in rows
         ]
     }
+
+
+def _peers(peers: Counter[str]) -> dict[str, int]:
+    return {well_formed(peer): samples for peer, samples in peers.most_common()}
 
 
 def _requests(profile: Profile) -> dict[str, Any]:

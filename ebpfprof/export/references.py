@@ -6,39 +6,47 @@ docs/references.schema.json describes the JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ebpfprof.console.text import well_formed
+from ebpfprof.console.text import printable, well_formed
+from ebpfprof.export import json_profile
+from ebpfprof.export.tables import references as table
 from ebpfprof.profile.model import Frame, Location, Mapping, Profile, Sample, ValueType
 
 if TYPE_CHECKING:
     from ebpfprof.profile.references import Path, Reasons, References
 
 FORMAT: Final = "ebpfprof-references-1"
+_PAGE_ROWS: Final = 60
 
 
 def encode(references: References, pid: int, name: str, go_version: str, now_s: float) -> str:
     """One line. `now_s` is Unix time."""
-    return _line(
-        {
-            **_head(pid, name, go_version, now_s),
-            "objects": references.objects,
-            "used_bytes": references.used,
-            "changed_objects": references.changed,
-            "changed_bytes": references.changed_bytes,
-            "unread_bytes": references.unread,
-            "left_out_bytes": references.left_out,
-            "stacks_missed": references.stacks_missed,
-            "leaked_goroutines": list(references.leaked.ids),
-            "leaked_objects": references.leaked.objects,
-            "leaked_bytes": references.leaked.used,
-            "roots": [
-                {"kind": root.kind, "goroutines": list(root.goroutines), **_path(root.paths)}
-                for root in references.roots
-            ],
-        }
-    )
+    return _line(document(references, pid, name, go_version, now_s))
+
+
+def document(
+    references: References, pid: int, name: str, go_version: str, now_s: float
+) -> dict[str, Any]:
+    """What encode() writes."""
+    return {
+        **_head(pid, name, go_version, now_s),
+        "objects": references.objects,
+        "used_bytes": references.used,
+        "changed_objects": references.changed,
+        "changed_bytes": references.changed_bytes,
+        "unread_bytes": references.unread,
+        "left_out_bytes": references.left_out,
+        "stacks_missed": references.stacks_missed,
+        "leaked_goroutines": list(references.leaked.ids),
+        "leaked_objects": references.leaked.objects,
+        "leaked_bytes": references.leaked.used,
+        "roots": [
+            {"kind": root.kind, "goroutines": list(root.goroutines), **_path(root.paths)}
+            for root in references.roots
+        ],
+    }
 
 
 def encode_reasons(reasons: Reasons, pid: int, name: str, go_version: str, now_s: float) -> str:
@@ -74,6 +82,34 @@ def encode_reasons(reasons: Reasons, pid: int, name: str, go_version: str, now_s
             ],
         }
     )
+
+
+def page(
+    references: References, executable: str, time_ns: int, leaks: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """What the page of `serve` shows: sentences, the places with the most bytes, a flame graph.
+
+    `leaks` are findings about goroutines that can never continue.
+    """
+    used = references.used or 1
+    return {
+        "used_bytes": references.used,
+        "objects": references.objects,
+        "answers": table.answers(references),
+        "notes": table.notes(references),
+        "rows": [
+            {
+                "depth": depth,
+                "name": printable(table.name_of(path)),
+                "bytes": path.total,
+                "share": path.total / used,
+                "objects": path.total_objects,
+            }
+            for depth, path in table.rows_of(references, _PAGE_ROWS)
+        ],
+        "leaks": list(leaks),
+        "profile": json_profile.document(profile(references, executable, time_ns)),
+    }
 
 
 def profile(references: References, executable: str, time_ns: int) -> Profile:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from ebpfprof.console.text import counted
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.moments import READ_LOOP
 from ebpfprof.findings.subjects import growing
 from ebpfprof.findings.words import place, rounded
 from ebpfprof.profile.handlers import is_in_request
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import Label, Location, Sample
+from ebpfprof.profile.network_peers import READ_LOOP
 from ebpfprof.profile.operations import STATE, caller, operation
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.profile.handlers import is_in_request
+from ebpfprof.profile.network_peers import NetworkPeers, local_port
 from ebpfprof.profile.operations import caller_outside_library, operation_in
 
 if TYPE_CHECKING:
@@ -21,12 +22,6 @@ SHORT_NS: Final = 25_000_000
 LONG_NS: Final = 100_000_000
 """Before each dump, samples find which waits are at least that old."""
 _LEAST_AGES: Final = 5  # waits seen in progress: of fewer nothing is said
-
-HTTP_ANSWER: Final = "HTTP answer"
-GRPC_ANSWER: Final = "gRPC answer"
-_GRPC_READER: Final = "google.golang.org/grpc/internal/transport.(*http2Client).reader"
-READ_LOOP: Final = "net/http.(*persistConn).readLoop"
-_WRITE_LOOP: Final = "net/http.(*persistConn).writeLoop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +109,7 @@ class Moments:
 
     def is_of_client(self, wait: FileWait | None) -> bool:
         """Whether it waits for a client of this process: on a connection that was accepted."""
-        return wait is not None and not wait.file.is_listener and _port(wait) in self.ports
+        return wait is not None and not wait.file.is_listener and local_port(wait) in self.ports
 
     @cached_property
     def client_waits(self) -> frozenset[tuple[Frame, ...]]:
@@ -150,7 +145,7 @@ def moments_of(dumps: Iterable[GoroutineDump]) -> Moments:
     kept: list[Sequence[Frame]] = []  # so that no id is used again
     for dump in dumps:
         all_of_it = []
-        peers = _ClientPeers(dump)
+        peers = NetworkPeers(dump)
         for goroutine in dump.goroutines:
             frames = goroutine.frames
             key = (goroutine.state, id(frames))
@@ -159,60 +154,13 @@ def moments_of(dumps: Iterable[GoroutineDump]) -> Moments:
                 kept.append(frames)
             place, is_request = known[key]
             wait = goroutine.waits_for.file_wait
-            peer = wait.file.peer if wait is not None else ""
-            if place[0] == HTTP_ANSWER:
-                peer = peers.of(goroutine)
-            elif place[0] == GRPC_ANSWER:
-                peer = peers.of_grpc
+            peer = peers.of(goroutine, place[0])
             all_of_it.append(Doing(goroutine, place, is_request, peer))
             if wait is not None and wait.file.is_listener:
                 accepting.add(caller_outside_library(frames).function)
-                ports.add(_port(wait))
+                ports.add(local_port(wait))
         moments.append(GoroutineMoment(tuple(all_of_it)))
     return Moments(tuple(moments), frozenset(accepting), frozenset(ports - {""}))
-
-
-class _ClientPeers:
-    """The peers of the connections of the clients of net/http and gRPC.
-
-    persistConn.roundTrip and the writeLoop of the connection both wait for the channel closech;
-    the readLoop, which has the connection, was started by the same goroutine (net/http,
-    transport.go, Go 1.19 to 1.27).
-    """
-
-    def __init__(self, dump: GoroutineDump) -> None:
-        self._makers: dict[int, int] = {}
-        """The goroutine that made the connection, by its channels."""
-        self._peers: dict[int, str] = {}
-        """By the goroutine that made the connection."""
-        of_grpc: set[str] = set()
-        for goroutine in dump.goroutines:
-            outermost = goroutine.frames[-1].function if goroutine.frames else ""
-            wait = goroutine.waits_for.file_wait
-            if outermost == _WRITE_LOOP:
-                self._makers |= {
-                    channel.address: goroutine.parent for channel in goroutine.channels
-                }
-            elif outermost == READ_LOOP and wait is not None and wait.file.peer:
-                self._peers[goroutine.parent] = wait.file.peer
-            elif outermost == _GRPC_READER and wait is not None and wait.file.peer:
-                of_grpc.add(wait.file.peer)
-        self.of_grpc = of_grpc.pop() if len(of_grpc) == 1 else ""
-        """The only peer of gRPC; "" if there are several: calls don't show theirs."""
-
-    def of(self, goroutine: DumpedGoroutine) -> str:
-        """The peer that must answer; if the connection is not known, the only one, or ""."""
-        for channel in goroutine.channels:
-            maker = self._makers.get(channel.address)
-            if maker is not None and maker in self._peers:
-                return self._peers[maker]
-        peers = set(self._peers.values())
-        return peers.pop() if len(peers) == 1 else ""
-
-
-def _port(wait: FileWait) -> str:
-    """The local port of a connection or of a listener."""
-    return wait.file.local.rpartition(":")[2]
 
 
 def lasting(seen: Sequence[Doing], ns: int) -> float:

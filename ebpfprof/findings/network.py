@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.console.text import duration
 from ebpfprof.findings import packet_loss
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.moments import GRPC_ANSWER, HTTP_ANSWER, SHORT_NS, Doing, lasting, typical_ns
+from ebpfprof.findings.moments import SHORT_NS, Doing, lasting, typical_ns
 from ebpfprof.findings.waits import Waits
 from ebpfprof.findings.words import mean, part, place
+from ebpfprof.profile.network_peers import GRPC_ANSWER, HTTP_ANSWER
 
 if TYPE_CHECKING:
     from ebpfprof.findings.activity import Activity, Place

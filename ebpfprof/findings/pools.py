@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.console.text import counted, percent
 from ebpfprof.findings.channels import Shared, shared_channels, users
 from ebpfprof.findings.finding import Finding, Level
-from ebpfprof.findings.moments import HTTP_ANSWER
 from ebpfprof.findings.network import HTTP_CONNECTION, dialing_part
 from ebpfprof.findings.waits import Waits
 from ebpfprof.findings.words import doing, mean, mostly, part, place, routes
+from ebpfprof.profile.network_peers import HTTP_ANSWER
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from ebpfprof.console.text import printable
 from ebpfprof.errors import CorruptBinary, NotGoProgram, UnsupportedGo, UnsupportedTarget
-from ebpfprof.goruntime.mapped_go import mapped_go
 from ebpfprof.goruntime.plugins import (
     GoPlugin,
     PluginModule,
@@ -18,6 +17,7 @@ from ebpfprof.goruntime.plugins import (
     with_plugin_code,
     with_plugins,
 )
+from ebpfprof.goruntime.runtimes import GoRuntime, executable_of
 from ebpfprof.process.process import Target
 from ebpfprof.profile.model import Mapping
 from symbolizer import (
@@ -25,6 +25,7 @@ from symbolizer import (
     GoTableError,
     NotGoError,
     ObfuscatedProgram,
+    PackedProgram,
     SymbolizerError,
     UnsupportedElf,
     UnsupportedGoVersion,
@@ -32,9 +33,11 @@ from symbolizer import (
 from symbolizer.codeanalysis.cgo_callback import CgoCallback, cgo_callback
 from symbolizer.codeanalysis.park_sites import ProbeSites, probe_sites
 from symbolizer.codeanalysis.runtime_locks import RuntimeLockSites, runtime_lock_sites
+from symbolizer.codeanalysis.tls import g_offset
 from symbolizer.go.runtime_layout import layout_for
 
 _MAX_CHILDREN = 8
+_WORD_BYTES = 8
 
 
 class ProbePlaces(NamedTuple):
@@ -50,7 +53,7 @@ class ProbePlaces(NamedTuple):
 
 
 class GoProgram:
-    """What the file of a Go program has: the same for each process that runs it.
+    """What a file with a Go runtime has: the same for each process that runs it.
 
     The file stays open until close(). Any thread may use it.
     """
@@ -83,10 +86,12 @@ class GoProgram:
 class GoCode:
     """The Go code of a process: `binary` also knows the code of its `plugins`.
 
-    `load_bias` is runtime address minus linked address. `modules` are all plugins that the process
-    has, also those that can't be read.
+    `path` is the file of its `binary`, the executable or a library. `load_bias` is runtime address
+    minus linked address. `modules` are all plugins that the process has, also those that can't be
+    read.
     """
 
+    path: str
     binary: GoBinary
     load_bias: int
     modules: tuple[PluginModule, ...] = ()
@@ -97,14 +102,16 @@ class GoCode:
 class GoTarget:
     """What we need to probe one Go process and to read its stacks.
 
-    `load_bias` is runtime address minus linked address. Sites are linked addresses. `mappings`
-    are the executable ones, the main binary first. `no_runtime_locks` says why `runtime_locks` are
+    `path` is the file with its Go runtime: the executable, or a library. `load_bias` is runtime
+    address minus linked address. Sites are linked addresses. `mappings` are the executable ones,
+    those of that file first. `no_runtime_locks` says why `runtime_locks` are
     missing although the options ask for them. `binary` also knows the code of `plugins`, and
     `sites` have the parks and lock callers in it; `own_sites` are those of the program alone, None
     if these are the same.
     """
 
     target: Target
+    path: str
     binary: GoBinary
     load_bias: int
     mappings: tuple[Mapping, ...]
@@ -114,6 +121,8 @@ class GoTarget:
     no_runtime_locks: str | None = None
     plugins: tuple[GoPlugin, ...] = ()
     own_sites: ProbeSites | None = None
+    others: tuple[str, ...] = ()
+    """Names of files of the process with other Go runtimes, if nothing chose between them."""
 
     @property
     def probed(self) -> tuple[ProbedCode, ...]:
@@ -122,8 +131,20 @@ class GoTarget:
         return own, *(plugin.code for plugin in self.plugins if plugin.code)
 
     def file_offset(self, pc: int) -> int:
-        """Offset in bytes of the linked address `pc` in the executable file."""
+        """Offset in bytes of the linked address `pc` in the file."""
         return self.binary.elf.vaddr_to_offset(pc)
+
+    def g_offset(self) -> int:
+        """Where a thread has the pointer to its running g, in bytes from the FS base.
+
+        Raises GoTableError, TargetGone or UnreadableMemory.
+        """
+
+        def word(address: int) -> int:
+            data = self.target.memory.read(address + self.load_bias, _WORD_BYTES)
+            return int.from_bytes(data, "little")
+
+        return g_offset(self.binary, word)
 
     @property
     def assumption(self) -> str | None:
@@ -142,60 +163,76 @@ def _not_as_assumed(binary: GoBinary, error: Exception) -> UnsupportedGoVersion:
 
 
 def open_program(
-    target: Target, *, allow_unknown_go: bool = False, runtime_locks: bool = False
+    target: Target,
+    runtime: GoRuntime | None = None,
+    *,
+    allow_unknown_go: bool = False,
+    runtime_locks: bool = False,
 ) -> GoProgram:
-    """Read the tables of the target's executable, for any process that runs it.
+    """Read the tables of a runtime's file, for any process that runs it; None: the executable's.
 
     Raises NotGoProgram, UnsupportedGo, UnsupportedTarget or CorruptBinary.
     """
+    runtime = runtime or executable_of(target)
     with ExitStack() as held:
         try:
             with target.allowance:
-                elf = held.enter_context(target.open_elf())
+                elf = held.enter_context(runtime.open_elf(target))
                 binary = GoBinary.open(elf, allow_unknown_version=allow_unknown_go)
         except (SymbolizerError, struct.error) as error:
-            raise for_user(target, error) from error
+            raise for_user(target, error, runtime.path) from error
         held.pop_all()
         return GoProgram(binary, runtime_locks=runtime_locks)
 
 
-def require_known(target: Target, program: GoProgram) -> None:
+def require_known(target: Target, program: GoProgram, path: str) -> None:
     """Raise UnsupportedGo if the program is of a version of Go that is not known."""
     try:
         layout_for(program.binary.version)
     except UnsupportedGoVersion as error:
-        raise for_user(target, error) from error
+        raise for_user(target, error, path) from error
 
 
 def go_code(
-    target: Target, program: GoProgram, modules: tuple[PluginModule, ...] | None = None
+    target: Target,
+    program: GoProgram,
+    runtime: GoRuntime | None = None,
+    modules: tuple[PluginModule, ...] | None = None,
 ) -> GoCode:
-    """The code of the target, a process of `program`; `modules` are its plugins, if known.
+    """The code of the target, with `program`, the file of its `runtime` (None: the executable).
 
-    All processes of a program share one allowance for reading its files. Raises TargetGone.
+    `modules` are its plugins, if known. All processes of a program share one allowance for
+    reading its files. Raises TargetGone.
     """
     target.allowance = program.binary.elf.allowance
-    binary, load_bias = program.binary, target.load_bias(program.binary.elf.entry)
+    runtime, binary = runtime or executable_of(target), program.binary
+    load_bias = runtime.load_bias(target, binary.elf)
     if modules is None:
         modules = plugin_modules(target, binary, load_bias)
     plugins = open_plugins(target, binary, modules)
-    return GoCode(with_plugin_code(binary, load_bias, plugins), load_bias, modules, plugins)
+    joined = with_plugin_code(binary, load_bias, plugins)
+    return GoCode(runtime.path, joined, load_bias, modules, plugins)
 
 
-def go_target(target: Target, program: GoProgram, code: GoCode | None = None) -> GoTarget:
+def go_target(
+    target: Target, program: GoProgram, code: GoCode | None = None, others: tuple[str, ...] = ()
+) -> GoTarget:
     """The target as a process of `program`, which it runs; `code` is what go_code() returned.
+
+    For `others` see GoTarget.
 
     Raises TargetGone, UnsupportedGo or CorruptBinary.
     """
     code = code or go_code(target, program)
-    places = _places(target, program)
+    places = _places(target, program, code.path)
     sites, plugins = with_plugins(places.sites, code.load_bias, code.plugins)
     refusal = places.no_runtime_locks
     return GoTarget(
         target,
+        code.path,
         code.binary,
         code.load_bias,
-        target.executable_mappings(code.binary.elf.build_id),
+        target.executable_mappings(code.path, code.binary.elf.build_id),
         sites,
         places.callback,
         places.runtime_locks,
@@ -206,20 +243,21 @@ def go_target(target: Target, program: GoProgram, code: GoCode | None = None) ->
         ),
         plugins,
         places.sites,
+        others,
     )
 
 
-def _places(target: Target, program: GoProgram) -> ProbePlaces:
+def _places(target: Target, program: GoProgram, path: str) -> ProbePlaces:
     """The places to probe. Raises UnsupportedGo or CorruptBinary."""
     binary = program.binary
     try:
         return program.places()
     except (SymbolizerError, struct.error) as error:
         if binary.is_obfuscated:
-            raise for_user(target, ObfuscatedProgram(str(error))) from error
+            raise for_user(target, ObfuscatedProgram(str(error)), path) from error
         if not binary.layout.is_of(binary.version):
-            raise for_user(target, _not_as_assumed(binary, error)) from error
-        raise for_user(target, error) from error
+            raise for_user(target, _not_as_assumed(binary, error), path) from error
+        raise for_user(target, error, path) from error
 
 
 def _runtime_locks(binary: GoBinary) -> tuple[RuntimeLockSites | None, str | None]:
@@ -230,22 +268,25 @@ def _runtime_locks(binary: GoBinary) -> tuple[RuntimeLockSites | None, str | Non
         return None, printable(str(error).rstrip("."))
 
 
-def for_user(target: Target, error: Exception) -> Exception:
-    """Translate an error from reading the target's executable into one of ebpfprof.errors.
+def for_user(target: Target, error: Exception, path: str = "") -> Exception:
+    """Translate an error from reading a file of the target into one of ebpfprof.errors.
 
-    The result names the file and the process, and says what to do. Errors that neither the
-    symbolizer nor struct raises come back unchanged.
+    `path` is the file, by default the executable. The result names the file and the process, and
+    says what to do. Errors that neither the symbolizer nor struct raises come back unchanged.
     """
     why = str(error).rstrip(".")
-    where = f"{printable(target.exe_name)} (process {target.pid}): {why}."
+    where = f"{printable(path or target.exe_name)} (process {target.pid}): {why}."
     match error:
+        case PackedProgram():
+            return NotGoProgram(
+                f"{where} Unpack it (`upx -d`) and start it again; attach --profile cpu records it "
+                "as it is, without the names of its functions.",
+                f"process {target.pid} ({printable(target.name)}) is packed by UPX",
+            )
         case NotGoError():
-            if mapped := mapped_go(target):
-                return NotGoProgram(f"{mapped.what}: {mapped.way_out}", mapped.what)
             children = children_instead(target.pid)
             return NotGoProgram(
-                f"{where} {children or 'It has no child that you could record instead.'} ebpfprof "
-                "can't read packed programs (by upx, for example)."
+                f"{where} {children or 'It has no child that you could record instead.'}"
             )
         case UnsupportedGoVersion():
             return UnsupportedGo(f"{where[:-1]}; {way_out(error)}.", printable(why))

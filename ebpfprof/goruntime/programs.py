@@ -1,4 +1,4 @@
-"""The Go programs that targets run: each file is read once for all its processes."""
+"""The files with Go runtimes: each is read once for all its processes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the readers of executables are imported late: see Session.__init__
     from ebpfprof.goruntime.process import GoProgram
+    from ebpfprof.goruntime.runtimes import GoRuntime
     from ebpfprof.process.process import Target
 
 _FileId = tuple[int, int, int, int, int]
@@ -25,7 +26,7 @@ class _Shared:
 
 
 class Programs:
-    """The programs that targets run, by file. Several threads may use it.
+    """The programs and libraries that targets run, by file. Several threads may use it.
 
     To read a program takes 50 ms of CPU time and some megabytes, which is much for a process that
     lives for 300 ms. A program is closed when the last target that runs it is closed.
@@ -38,26 +39,31 @@ class Programs:
         self._shared: dict[_FileId, _Shared] = {}
 
     @contextmanager
-    def of(self, target: Target, *, allow_unknown_go: bool = False) -> Iterator[GoProgram]:
-        """The program that `target` runs, open within the block. Raises as open_program.
+    def of(
+        self, target: Target, runtime: GoRuntime, *, allow_unknown_go: bool = False
+    ) -> Iterator[GoProgram]:
+        """The file of a runtime of `target`, open within the block. Raises as open_program.
 
         It may be of an unknown version of Go though that is not allowed, if others use it already.
         """
-        file = _file_id(target.exe_fd)
+        file = _file_id(runtime.fd)
         shared = self._acquire(file)
         if shared is None:
-            shared = self._add(file, self._opened(target, allow_unknown_go))
+            shared = self._add(file, self._opened(target, runtime, allow_unknown_go))
         try:
             yield shared.program
         finally:
             self._release(file, shared)
 
-    def _opened(self, target: Target, allow_unknown_go: bool) -> GoProgram:
+    def _opened(self, target: Target, runtime: GoRuntime, allow_unknown_go: bool) -> GoProgram:
         """Runs without the lock: other threads need not wait for a slow file."""
         from ebpfprof.goruntime.process import open_program
 
         return open_program(
-            target, allow_unknown_go=allow_unknown_go, runtime_locks=self._runtime_locks
+            target,
+            runtime,
+            allow_unknown_go=allow_unknown_go,
+            runtime_locks=self._runtime_locks,
         )
 
     def _acquire(self, file: _FileId) -> _Shared | None:

@@ -1,6 +1,6 @@
 """Code that a program has replaced by a copy in memory, as tools for huge pages do.
 
-The kernel attaches uprobes to pages of the executable file. In a copy they never fire, and there
+The kernel attaches uprobes to pages of the file. In a copy they never fire, and there
 is no error.
 """
 
@@ -23,19 +23,19 @@ def require_probes(go: GoTarget) -> None:
 
 
 def is_remapped(go: GoTarget) -> bool:
-    """Whether a place to probe lies in a mapping of something else than the executable file.
+    """Whether a place to probe lies in a mapping of something else than the runtime's file.
 
     Those in plugins lie in files of their own.
     """
     sites = go.probed[0].sites
     places = {pc + go.load_bias for pc in (*(park.start_pc for park in sites.parks), sites.wake_pc)}
-    own_inode = os.fstat(go.target.exe_fd).st_ino
-    return any(
-        # File systems that stack others may show other inodes, but the same names.
-        line.path != go.target.exe_name and line.inode != own_inode
+    # File systems that stack others may show other inodes, but the same names.
+    others = [
+        line
         for line in go.target.executable_lines()
-        if any(line.start <= place < line.limit for place in places)
-    )
+        if line.path != go.path and any(line.start <= place < line.limit for place in places)
+    ]
+    return any(line.inode != os.fstat(go.binary.elf.fd).st_ino for line in others)
 
 
 def remapped_warning(go: GoTarget) -> str:

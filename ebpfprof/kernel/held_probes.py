@@ -49,14 +49,14 @@ class HeldProbes:
     """The probes of one target. They are removed, too, when the process with this object ends."""
 
     def __init__(
-        self, pid: int, exe_fd: int, context: ProbeContext, anchor: tuple[int, int]
+        self, pid: int, file_fd: int, context: ProbeContext, anchor: tuple[int, int]
     ) -> None:
         """None yet. `anchor` is an offset and runtime address that process `pid` never passes.
 
-        `exe_fd` is the open file that it runs; it is closed with the last probe.
+        `file_fd` is the open file with these places; it is closed with the last probe.
         """
         self.pid = pid
-        self._exe_fd = exe_fd
+        self._file_fd = file_fd
         self.context = context
         """How probes are put in from now on."""
         self._text = ProbeText(pid)
@@ -134,7 +134,7 @@ class HeldProbes:
 
     def take_anchor(self) -> list[Holder]:
         """The process to end for the anchor to be removed; nothing else can be done afterwards."""
-        for fd in (self._exe_fd, self._alone, self._others):
+        for fd in (self._file_fd, self._alone, self._others):
             os.close(fd)
         return [self._anchor] if self._anchor else []
 
@@ -154,8 +154,8 @@ class HeldProbes:
         started: list[Holder] = []
         try:
             for share in shares:
-                opens = partial(_open, self._exe_fd, self.pid, share, self.context.uses_links)
-                fds = {self._exe_fd, *(point.program for point in share)} - {NO_PROGRAM}
+                opens = partial(_open, self._file_fd, self.pid, share, self.context.uses_links)
+                fds = {self._file_fd, *(point.program for point in share)} - {NO_PROGRAM}
                 pipes = {"until": until, "stays_open": stays_open}
                 started.append(Holder(opens, fds=fds, is_to_last=are_to_last, **pipes))
         except BaseException:  # Ctrl-C, too: no probe may stay
@@ -208,11 +208,11 @@ def _stayed(pid: int, addresses: Sequence[int]) -> str:
 
 
 def _open(
-    exe_fd: int, pid: int, points: Sequence[ProbePoint], uses_links: bool, fds: Mapping[int, int]
+    file_fd: int, pid: int, points: Sequence[ProbePoint], uses_links: bool, fds: Mapping[int, int]
 ) -> None:
     """Open probes in a holder; they stay as long as it has their file descriptors.
 
     `fds` are the holder's file descriptors by their numbers in the process that started it.
     """
     there = [replace(point, program=fds.get(point.program, NO_PROGRAM)) for point in points]
-    list(uprobes.open_probes(f"/proc/self/fd/{fds[exe_fd]}", pid, there, uses_links=uses_links))
+    list(uprobes.open_probes(f"/proc/self/fd/{fds[file_fd]}", pid, there, uses_links=uses_links))

@@ -6,12 +6,22 @@ import contextlib
 import errno
 import os
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 from ebpfprof.errors import AttachFailed, KernelUnsupported, PermissionDenied
-from ebpfprof.kernel import features, perf_events, probe_cost, syscalls, uprobe_links, uprobes
+from ebpfprof.kernel import (
+    dispatcher,
+    features,
+    perf_events,
+    probe_cost,
+    syscalls,
+    uprobe_links,
+    uprobes,
+)
 from ebpfprof.kernel.compiler import Compilation
+from ebpfprof.kernel.dispatcher import Dispatcher
 from ebpfprof.kernel.maps import BpfMap
 from ebpfprof.kernel.program_source import ProgramSource, ready, sized_maps
 from ebpfprof.kernel.uprobe_helper import Uprobe, UprobeHelper
@@ -32,6 +42,9 @@ class BpfProgram(Closing):
 
     Closing it (it is a context manager) removes every probe and frees every map.
     """
+
+    dispatches = True
+    """Whether one program runs at all probes and calls the others: kernel.dispatcher."""
 
     def __init__(
         self,
@@ -57,6 +70,7 @@ class BpfProgram(Closing):
         """By their names in the C; all of them once load() has made them."""
         self._loaded: dict[str, int] = {}
         self._code: dict[str, tuple[_Make, str]] = {}  # of functions for uprobes, and its license
+        self._dispatcher: Dispatcher | None = None
         self._for_events: dict[str, int] = {}  # loaded again, where links can't be used
         self._sampler_links: dict[int, int] = {}  # the event's fd -> the link's
         self._tracepoints: list[int] = []
@@ -107,17 +121,25 @@ class BpfProgram(Closing):
             )
             if self._kinds[function] == "kprobe":
                 self._code[function] = make, compiled.license
+        if self.dispatches and self._uses_links and len(self._code) > 1:
+            called = [self._loaded[function] for function in self._code]
+            try:
+                self._dispatcher = Dispatcher(called, compiled.license)
+            except OSError as error:
+                raise AttachFailed(
+                    f"The kernel rejected the BPF program {dispatcher.NAME}: {error.strerror}"
+                ) from error
 
     def attach_uprobes(
         self,
-        exe_fd: int,
+        file_fd: int,
         pid: int,
         probes: Sequence[Uprobe],
         *,
         anchor: tuple[int, int],
         group: int,
     ) -> None:
-        """Run loaded BPF functions when process `pid` passes offsets of the open file `exe_fd`.
+        """Run loaded BPF functions when process `pid` passes offsets of the open file `file_fd`.
 
         The `anchor` is an offset and a runtime address that it never passes: see
         ebpfprof.kernel.held_probes. The probes of a `group` can be detached apart. Raises
@@ -126,8 +148,19 @@ class BpfProgram(Closing):
         assert self._helper is not None
         uses_links = self._uses_links and uprobe_links.can_reach(pid)
         programs = self._loaded if uses_links == self._uses_links else self._programs_for_events()
+        if self._dispatcher and uses_links:
+            numbers = {function: number for number, function in enumerate(self._code)}
+            programs = {dispatcher.NAME: self._dispatcher.fd}
+            probes = [
+                replace(
+                    probe,
+                    function=dispatcher.NAME,
+                    cookie=dispatcher.cookie(numbers[probe.function], probe.cookie),
+                )
+                for probe in probes
+            ]
         self._helper.attach(
-            group, exe_fd, pid, probes, programs, anchor=anchor, uses_links=uses_links
+            group, file_fd, pid, probes, programs, anchor=anchor, uses_links=uses_links
         )
 
     @property
@@ -213,6 +246,8 @@ class BpfProgram(Closing):
         if self._helper:
             self._helper.close()
         self._compilation.close()
+        if self._dispatcher:
+            self._dispatcher.close()
         for fds in (self._loaded, self._for_events):
             for fd in fds.values():
                 os.close(fd)

@@ -149,17 +149,20 @@ def ready(
 
 def _without_may_goto(instructions: bytes) -> bytes:
     changed = bytearray(instructions)
-    for at in range(0, len(changed), INSTRUCTION_BYTES):
-        if changed[at] == _MAY_GOTO:
-            changed[at : at + 2] = _IF_NO_FRAME
+    for at in _with_opcode(changed, _MAY_GOTO):
+        changed[at : at + 2] = _IF_NO_FRAME
     return bytes(changed)
 
 
 def _loads(instructions: bytearray) -> Iterator[int]:
     """Where instructions begin that load 64 bits."""
-    at = 0
-    while at + INSTRUCTION_BYTES < len(instructions):
-        is_load = instructions[at] == _LOAD_64
-        if is_load:
-            yield at
-        at += INSTRUCTION_BYTES * (1 + is_load)
+    return _with_opcode(instructions, _LOAD_64)
+
+
+def _with_opcode(instructions: bytearray, opcode: int) -> Iterator[int]:
+    """Where instructions begin with this opcode; that of the second slot of a load is 0."""
+    opcodes = instructions[::INSTRUCTION_BYTES]
+    number = opcodes.find(opcode)
+    while number >= 0:
+        yield number * INSTRUCTION_BYTES
+        number = opcodes.find(opcode, number + 1)

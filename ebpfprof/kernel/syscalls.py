@@ -31,6 +31,7 @@ _LINK_CREATE = 28
 
 MAP_TYPE_HASH: Final = 1
 MAP_TYPE_ARRAY: Final = 2
+MAP_TYPE_PROG_ARRAY: Final = 3
 MAP_TYPE_RINGBUF: Final = 27
 NO_PREALLOC: Final = 1 << 0
 """A flag of a hash map: rows take memory when they come (BPF_F_NO_PREALLOC)."""

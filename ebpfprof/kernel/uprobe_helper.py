@@ -72,7 +72,7 @@ class UprobeHelper:
     def attach(
         self,
         group: int,
-        exe_fd: int,
+        file_fd: int,
         pid: int,
         probes: Sequence[Uprobe],
         programs: Mapping[str, int],
@@ -80,7 +80,7 @@ class UprobeHelper:
         anchor: tuple[int, int],
         uses_links: bool,
     ) -> None:
-        """Put probes into process `pid` at offsets of the open file `exe_fd`.
+        """Put probes into process `pid` at offsets of the open file `file_fd`.
 
         They stay until the `group` is detached; it has no others but perhaps an anchor, which is an
         offset and runtime address that is never passed. `programs` has the file descriptors of the
@@ -94,7 +94,7 @@ class UprobeHelper:
             (probe.offset, probe.address, functions.index(probe.function), probe.cookie)
             for probe in probes
         ]
-        fds = [exe_fd, *(programs[function] for function in functions)]
+        fds = [file_fd, *(programs[function] for function in functions)]
         with self._lock:
             self._ask(
                 "attach",
@@ -198,17 +198,17 @@ class _Targets:
         probes: Sequence[tuple[int, int, int, int]],
     ) -> None:
         """Put probes in: `fds` are the executable and the programs. See UprobeHelper.attach()."""
-        exe_fd, *programs = fds
+        file_fd, *programs = fds
         context = self._context
         if not uses_links:
             context = replace(context, uses_links=False, noop_program=NO_PROGRAM)
         try:
             target = self._held.pop(group, None)
             if target:
-                os.close(exe_fd)
+                os.close(file_fd)
                 target.context = context
             else:
-                target = HeldProbes(pid, exe_fd, context, anchor)
+                target = HeldProbes(pid, file_fd, context, anchor)
             points = [
                 ProbePoint(offset, address, programs[index], cookie)
                 for offset, address, index, cookie in probes

@@ -73,7 +73,7 @@ class HeapGrowthReader:
 
         go = self._go
         with suppress(*_ENDS):
-            memory = read_memory(go.target, go.binary)
+            memory = read_memory(go.target, go.binary, go.load_bias)
             return (memory.types or ())[:_MOST]
         return ()
 

@@ -54,12 +54,16 @@ class MemoryLimits:
     def near(self, pids: Collection[int]) -> dict[int, NearLimit]:
         """Those of the processes that are near a limit.
 
-        Of a process with a limit that is far from it, this reads a file of a few bytes.
+        Of a group with a limit that is far from it, this reads a file of a few bytes, once for all
+        processes that are in it.
         """
         self._watched = {pid: known for pid, known in self._watched.items() if pid in pids}
+        watched_by = {pid: self._of(pid) for pid in pids}
+        groups = {one.group: one for watched in watched_by.values() for one in watched}
+        near_of = {group: _near(watched) for group, watched in groups.items()}
         nearest = {}
-        for pid in pids:
-            near = [one for watched in self._of(pid) if (one := _near(watched))]
+        for pid, watched in watched_by.items():
+            near = [one for each in watched if (one := near_of[each.group])]
             if near:
                 nearest[pid] = max(near, key=lambda one: one.needed_bytes / one.limit_bytes)
         return nearest

@@ -230,7 +230,7 @@ class Observation:
         try:
             yield
         except SymbolizerError as error:
-            raise for_user(self._go.target, error) from error
+            raise for_user(self._go.target, error, self._go.path) from error
 
 
 def left_out(last: GoroutineDump, dumps: int) -> list[str]:

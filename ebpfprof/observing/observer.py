@@ -23,7 +23,7 @@ from ebpfprof.system.closing import Closing
 
 if TYPE_CHECKING:
     from ebpfprof.findings.evidence import Evidence
-    from ebpfprof.goruntime.open_processes import OpenProcesses
+    from ebpfprof.goruntime.open_processes import OpenOptions, OpenProcesses
     from ebpfprof.recording.target import LiveTarget
 
 _KINDS: Final = ("cpu", "wall")  # neither places a probe in the process
@@ -34,13 +34,14 @@ _TICK_S: Final = 0.05
 _LABELS: Final = ()
 
 
-def observation_options(*, allow_unknown_go: bool, has_bpf: bool = True) -> Options:
+def observation_options(opening: OpenOptions, *, has_bpf: bool = True) -> Options:
     """The options of the recording that takes place meanwhile; without BPF, not of CPU time."""
     kinds = _KINDS if has_bpf else _KINDS_WITHOUT_BPF
     return Options(
         kinds,
         labels=_LABELS,
-        allow_unknown_go=allow_unknown_go,
+        allow_unknown_go=opening.allow_unknown_go,
+        runtime=opening.runtime,
         wall_hz=_HZ,
         kernel=False,  # no rule needs functions of the kernel; to read their names takes 0.1 s
     )

@@ -44,16 +44,16 @@ class CpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Bytes: the `heap` with what was allocated since the last collection, its size at which the
+    """The heap with what was allocated since the last collection, its size at which the
     next one ends, GOMEMLIMIT; what of the process is in memory; and of the control group that is
     nearest to its limit, what it can't reclaim, and the limit."""
 
-    heap: int | None = None
-    goal: int | None = None
-    gomemlimit: int | None = None
-    resident: int | None = None
-    group_used: int | None = None
-    group_limit: int | None = None
+    heap_bytes: int | None = None
+    goal_bytes: int | None = None
+    gomemlimit_bytes: int | None = None
+    resident_bytes: int | None = None
+    group_used_bytes: int | None = None
+    group_limit_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,12 +150,12 @@ def point_of(before: ProcessMoment | None, now: ProcessMoment, time_s: float) ->
             gomaxprocs=now.runtime.processors if now.runtime else None,
         ),
         memory=MemoryUse(
-            heap=collector.live if collector else None,
-            goal=collector.goal if collector else None,
-            gomemlimit=collector.limit if collector else None,
-            resident=now.host.resident_bytes,
-            group_used=group.needed_bytes if group else None,
-            group_limit=group.limit_bytes if group else None,
+            heap_bytes=collector.live if collector else None,
+            goal_bytes=collector.goal if collector else None,
+            gomemlimit_bytes=collector.limit if collector else None,
+            resident_bytes=now.host.resident_bytes,
+            group_used_bytes=group.needed_bytes if group else None,
+            group_limit_bytes=group.limit_bytes if group else None,
         ),
         collections=_collections(before.runtime, now.runtime, length_ns)
         if before and is_rate

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Final
 
 from ebpfprof.process.proc_files import ProcFiles
+from ebpfprof.system.bounded_file import read_bounded
 
 _UNIFIED: Final = "cgroup2"
 _OLD: Final = "cgroup"
@@ -39,8 +40,7 @@ class ControlGroup:
     def read(self, file: str) -> bytes:
         """The content of one of its files, up to 1 MiB."""
         try:
-            with open(f"{self.folder}/{file}", "rb") as opened:
-                return opened.read(_MAX_BYTES)
+            return read_bounded(f"{self.folder}/{file}", _MAX_BYTES)
         except OSError:
             return b""
 
@@ -152,7 +152,6 @@ def _unescaped(match: re.Match[str]) -> str:
 
 def _read(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read(_MAX_BYTES)
+        return read_bounded(path, _MAX_BYTES)
     except OSError:
         return b""

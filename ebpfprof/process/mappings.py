@@ -171,6 +171,11 @@ class MappedObjects(Closing):
                 self._given[mapped.mapping] = None
         return mapped
 
+    def known(self) -> list[MappedObject]:
+        """All that are known, by address."""
+        with self._lock:
+            return self._ranges.objects()
+
     def refresh(self) -> None:
         """Read the current mappings. Earlier ones stay known where no new one is."""
         with self._lock:

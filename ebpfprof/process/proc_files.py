@@ -8,6 +8,8 @@ import stat
 import struct
 from typing import Final
 
+from ebpfprof.system.bounded_file import read_bounded
+
 _MAX_BYTES: Final = 1 << 26  # of one file
 _MAX_NAMES: Final = 1 << 16  # of one folder
 # include/uapi/linux/fcntl.h and stat.h
@@ -33,8 +35,7 @@ class ProcFiles:
     def read(self, name: str) -> bytes:
         """The content of a file, up to 64 MiB."""
         try:
-            with open(f"{self._folder}/{name}", "rb") as file:
-                return file.read(_MAX_BYTES)
+            return read_bounded(f"{self._folder}/{name}", _MAX_BYTES)
         except OSError:
             return b""
 

@@ -30,6 +30,7 @@ from ebpfprof.process.pages import KernelPages, Pages
 from ebpfprof.process.proc_files import ProcFiles
 from ebpfprof.process.threads import Threads
 from ebpfprof.profile.model import Mapping
+from ebpfprof.system.bounded_file import read_bounded
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.first_thread import reading_pid
 
@@ -194,10 +195,11 @@ class Target(Closing):
         """By how much its CLOCK_MONOTONIC is ahead of ours; None if that is unknown."""
         return clock_ahead_ns(self.pid)
 
-    def executable_mappings(self, build_id: str) -> tuple[Mapping, ...]:
-        """The executable lines of /proc/PID/maps, the main binary first (as Go's pprof has it).
+    def executable_mappings(self, path: str, build_id: str) -> tuple[Mapping, ...]:
+        """The executable lines of /proc/PID/maps, those of the file `path` first.
 
-        `build_id` is the main binary's own. Empty if the process has ended.
+        pprof takes the first for the main binary. `build_id` is that of the file. Empty if the
+        process has ended.
         """
         mappings = [
             Mapping(
@@ -205,11 +207,11 @@ class Target(Closing):
                 line.limit,
                 line.offset,
                 line.path,
-                build_id if line.path == self.exe_name else "",
+                build_id if line.path == path else "",
             )
             for line in self.executable_lines()
         ]
-        return tuple(sorted(mappings, key=lambda mapping: mapping.filename != self.exe_name))
+        return tuple(sorted(mappings, key=lambda mapping: mapping.filename != path))
 
     def executable_lines(self) -> tuple[MapsLine, ...]:
         """The executable lines of /proc/PID/maps, by address; empty if the process has ended."""
@@ -321,8 +323,7 @@ class Target(Closing):
     def _read(self, name: str) -> bytes:
         """A file of /proc/PID, or of a thread that runs where that is not the same."""
         pid = self.reading_pid if name in _OF_MEMORY else self.pid
-        with open(f"/proc/{pid}/{name}", "rb") as file:
-            return file.read(_MAX_PROC_BYTES)
+        return read_bounded(f"/proc/{pid}/{name}", _MAX_PROC_BYTES)
 
 
 def _executable_lines(maps: bytes) -> tuple[MapsLine, ...]:

@@ -14,11 +14,13 @@ belongs to no handler.
 from __future__ import annotations
 
 import re
+import threading
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from ebpfprof.profile.function_names import CLOSURE, owner, package, plain, plain_names
@@ -28,9 +30,12 @@ from ebpfprof.profile.wakers import waiter_of
 
 HANDLER: Final = "handler"
 """The key of the label with a sample's handler."""
+OTHER_HANDLERS: Final = "(other handlers)"
+"""The name of all handlers of which there are too many for names of their own."""
 
 _DATA: Final = "data/handlers.toml"
 _MAX_CACHED: Final = 1 << 16
+_MOST_HANDLERS: Final = 1 << 14
 _METHOD: Final = ".ServeHTTP"
 _BELOW: Final = "/..."
 # What a method that is called by reflection has between it and its caller (Go 1.19 to 1.27).
@@ -166,28 +171,51 @@ def handler_in(frames: Sequence[Frame]) -> Handler | None:
     return Handler(_name(called), called.function)
 
 
+class HandlerLabels:
+    """Labels profiles of one program, time after time: it remembers which handlers there are."""
+
+    def __init__(self, most: int = _MOST_HANDLERS) -> None:
+        """With names for `most` handlers, the first and largest ones; the others have one name."""
+        self._most: Final = most
+        self._known: dict[str, Handler] = {}
+        self._lock: Final = threading.Lock()
+
+    def labelled(
+        self, profiles: Sequence[Profile], routes: Mapping[str, str] | None = None
+    ) -> list[Profile]:
+        """The profiles with the label HANDLER on each sample that has a handler.
+
+        Goroutines that a handler has started are found if some sample has shown the handler, now
+        or before. A program's own label of that name stays as it is. The name of a handler ends
+        with its route, if `routes` has one for its function. Any thread may call it.
+        """
+        with self._lock:
+            samples = chain.from_iterable(profile.samples for profile in profiles)
+            for sample in sorted(samples, key=lambda one: -one.values[-1]):
+                handler = _handler_of(sample)
+                if handler and handler.function not in self._known and handler.function:
+                    has_room = len(self._known) < self._most
+                    named = handler if has_room else Handler(OTHER_HANDLERS, handler.function)
+                    if len(self._known) < _MOST_HANDLERS:
+                        self._known[handler.function] = named
+            names = _Names(dict(self._known), routes or {})
+        return [
+            replace(profile, samples=tuple(map(names.labelled, profile.samples)))
+            for profile in profiles
+        ]
+
+    def names(self, routes: Mapping[str, str]) -> dict[str, str]:
+        """The names in labels of the handlers that were seen, by function."""
+        with self._lock:
+            names = _Names(dict(self._known), routes)
+        return {function: names.of(handler) for function, handler in names.known.items()}
+
+
 def with_handlers(
     profiles: Sequence[Profile], routes: Mapping[str, str] | None = None
 ) -> list[Profile]:
-    """The profiles with the label HANDLER on each sample that has a handler.
-
-    `profiles` are of the same program: goroutines that a handler has started are found in all of
-    them if one shows the handler. A program's own label of that name stays as it is. The name of a
-    handler ends with its route, if `routes` has one for its function.
-    """
-    known = {
-        handler.function: handler
-        for profile in profiles
-        for handler in map(_handler_of, profile.samples)
-        if handler and handler.function
-    }
-    return [
-        replace(
-            profile,
-            samples=tuple(_labelled(sample, known, routes or {}) for sample in profile.samples),
-        )
-        for profile in profiles
-    ]
+    """The same of profiles that are all that there is of a program."""
+    return HandlerLabels().labelled(profiles, routes)
 
 
 def of_handler(profile: Profile, text: str) -> Profile:
@@ -207,16 +235,29 @@ def handler_label(sample: Sample) -> str | None:
     return next((str(label.value) for label in sample.labels if label.key == HANDLER), None)
 
 
-def _labelled(sample: Sample, known: Mapping[str, Handler], routes: Mapping[str, str]) -> Sample:
-    if handler_label(sample) is not None:
-        return sample
-    handler = _handler_of(sample) or _starter_of(waiter_of(sample), known)
-    if handler is None:
-        return sample
-    # In front: labels of locks stand behind all others (profile.lock_labels).
-    route = routes.get(handler.function)
-    name = f"{handler.name}: {route}" if route else handler.name
-    return replace(sample, labels=(Label(HANDLER, name), *sample.labels))
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of handlers: those that have names of their own, and routes, both by function."""
+
+    known: Mapping[str, Handler]
+    routes: Mapping[str, str]
+
+    def labelled(self, sample: Sample) -> Sample:
+        """The sample with the label of its handler, if it has one."""
+        if handler_label(sample) is not None:
+            return sample
+        handler = _handler_of(sample) or _starter_of(waiter_of(sample), self.known)
+        if handler is None:
+            return sample
+        if handler.function:
+            handler = self.known.get(handler.function, Handler(OTHER_HANDLERS, ""))
+        # In front: labels of locks stand behind all others (profile.lock_labels).
+        return replace(sample, labels=(Label(HANDLER, self.of(handler)), *sample.labels))
+
+    def of(self, handler: Handler) -> str:
+        """The name in the label of a handler."""
+        route = self.routes.get(handler.function) if handler.name != OTHER_HANDLERS else None
+        return f"{handler.name}: {route}" if route else handler.name
 
 
 def _handler_of(sample: Sample) -> Handler | None:

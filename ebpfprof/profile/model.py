@@ -138,6 +138,19 @@ class Slices(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class PeerSamples:
+    """In how many samples goroutines of a handler waited for a peer, in an operation.
+
+    `handler` is the name in its label (profile.handlers), `operation` as profile.operations has it.
+    """
+
+    handler: str
+    operation: str
+    peer: str
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """A whole profile. `mappings[0]` is the main binary; `time_ns` is Unix time, the beginning.
 
@@ -162,6 +175,8 @@ class Profile:
     """Whether pprof files of it have the lengths of waits as labels (profile.length_labels)."""
     slices: Slices | None = field(default=None, compare=False)
     """Its samples by time, for a heatmap; None if they were not kept apart."""
+    peers: tuple[PeerSamples, ...] = field(default=(), compare=False)
+    """For which peers its handlers waited, as far as samples show."""
 
     def accounted(self, account: Account | None) -> Self:
         """A copy with this account and its comments; the profile itself for None."""

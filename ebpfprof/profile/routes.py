@@ -1,9 +1,12 @@
-"""Which route each handler serves, by the requests that it was seen with."""
+"""What handlers were seen with: which routes they serve, for which peers they wait."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from ebpfprof.profile.model import PeerSamples
 
 if TYPE_CHECKING:
     from ebpfprof.profile.goroutines import HttpRequest
@@ -14,6 +17,8 @@ _SEVERAL: Final = 2
 _MOST_FUNCTIONS: Final = 1 << 12
 _MOST_TEXT: Final = 200
 """Characters of a route: the rest is cut off."""
+_MOST_PEERS: Final = 8
+OTHER_PEERS: Final = "others"
 
 
 @dataclass(slots=True)
@@ -67,3 +72,26 @@ class SeenRoutes:
         """
         routes = {name: seen.route[:_MOST_TEXT] for name, seen in self._seen.items()}
         return {name: route for name, route in routes.items() if route}
+
+
+class SeenPeers:
+    """For which peers handlers were seen waiting: of many peers, the first ones."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], Counter[str]] = {}
+
+    def add(self, function: str, operation: str, peer: str) -> None:
+        """A goroutine of a handler, a Handler.function, waited for a peer in this operation."""
+        key = function, operation
+        if key in self._seen or len(self._seen) < _MOST_FUNCTIONS:
+            peers = self._seen.setdefault(key, Counter())
+            has_room = peer in peers or len(peers) < _MOST_PEERS
+            peers[peer if has_room else OTHER_PEERS] += 1
+
+    def all(self) -> tuple[PeerSamples, ...]:
+        """What was seen, with functions as the names of handlers."""
+        return tuple(
+            PeerSamples(function, operation, peer, samples)
+            for (function, operation), peers in self._seen.items()
+            for peer, samples in peers.most_common()
+        )

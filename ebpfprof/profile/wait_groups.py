@@ -15,6 +15,7 @@ _OTHER: Final = "other"
 _SYSTEM_CALLS: Final = "system calls"
 _COLLECTION: Final = "garbage collection"
 _C: Final = "C"
+NETWORK: Final = "network"
 _MAX_CACHED: Final = 1 << 12
 
 # By how operations begin, as operation_of and the states of Go's tracebacks name them.
@@ -26,7 +27,7 @@ _GROUPS: Final = {
         *("sql connection", "HTTP connection", "gRPC connection", "HTTP stream", "gRPC stream"),
         *("semaphore Acquire", "errgroup Go", "rate limit"),
     ),
-    "network": ("IO wait", "HTTP answer", "gRPC answer", "DNS lookup"),
+    NETWORK: ("IO wait", "HTTP answer", "gRPC answer", "DNS lookup"),
     "pipes": ("pipe read", "pipe write"),
     "sleep": ("sleep",),
     _SYSTEM_CALLS: ("syscall",),

@@ -107,6 +107,26 @@ class WaitSlices:
         A wait that went on, and counts as a longer one now, moves here from its slice before: each
         wait is in the slice in which it ended, or was seen last.
         """
+        sums = self._sums_of(profile)
+        self._append(_Slice.of(start_s, end_s, sums))
+
+    def add_file(self, profile: Profile) -> None:
+        """Add a profile at the time of its recording, after those that began before it.
+
+        Most of it may be the time of the slice before, as of another process: then both are one.
+        """
+        start_s = profile.time_ns / 1e9
+        end_s = start_s + profile.duration_ns / 1e9
+        sums = self._sums_of(profile)
+        last_s = self._slices[-1].end_s if self._slices else start_s
+        if last_s - start_s > (end_s - start_s) / 2:
+            start_s = self._slices[-1].start_s
+            together = self._slices.pop().with_next(_Slice.of(start_s, max(end_s, last_s), sums))
+            self._append(together)
+        else:
+            self._append(_Slice.of(max(start_s, last_s), end_s, sums))
+
+    def _sums_of(self, profile: Profile) -> _Sums:
         sums: _Sums = {}
         for sample in profile.samples:
             number = self._numbers.setdefault(_stack(sample), len(self._numbers))
@@ -119,7 +139,10 @@ class WaitSlices:
                 key = number * _BUCKETS + (_UNKNOWN if place is None else place)
                 known = sums.get(key, (0, 0))
                 sums[key] = known[0] + part, known[1] + part_value
-        self._slices.append(_Slice.of(start_s, end_s, sums))
+        return sums
+
+    def _append(self, last: _Slice) -> None:
+        self._slices.append(last)
         while len(self._slices) > 1 and self._is_too_much():
             pairs = [self._slices[index : index + 2] for index in range(0, len(self._slices), 2)]
             self._slices = [pair[0].with_next(pair[1]) if pair[1:] else pair[0] for pair in pairs]

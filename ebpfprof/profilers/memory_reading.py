@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ebpfprof.profilers.report_builder import ReportBuilder, WholeSums
 
 _TICK_S: Final = 0.1
+_TICK_EACH_S: Final = 0.002
 _MOST_CPU: Final = 0.02  # of a processor, to read one process
 Found = TypeVar("Found")
 
@@ -142,12 +143,15 @@ Polled = TypeVar("Polled", bound=PolledRecording)
 class MemoryProfiler(Generic[Polled]):
     """Any number of recordings without a BPF program. See profilers.recording.LoadedProfiler."""
 
-    tick_s = _TICK_S
-
     def __init__(self, make: Callable[[OpenedProcess, int], Polled]) -> None:
         """`make` makes the recording of a process with a slot. Raises any of ebpfprof.errors."""
         self._make = make
         self.recordings: list[Polled] = []
+
+    @property
+    def tick_s(self) -> float:
+        """The time until the next poll(), in seconds: with many processes it takes long."""
+        return max(_TICK_S, _TICK_EACH_S * len(self.recordings))
 
     def load(self, goroutines: int) -> None:
         """Nothing to load."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Self
 
+from ebpfprof.goruntime.open_processes import OpenOptions
 from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Kind
 from ebpfprof.profilers.registry import kind_named, kinds, kinds_to_choose, options_of_kinds
@@ -28,6 +29,8 @@ class Options:
     labels: tuple[str, ...] | None
     max_overhead: float
     allow_unknown_go: bool
+    runtime: str | None
+    """The file whose Go runtime is recorded; see OpenOptions."""
     by_handler: bool
     """Whether samples have the label of their handler (profile.handlers)."""
     of_kinds: Mapping[str, int] = field(hash=False)
@@ -41,6 +44,7 @@ class Options:
         labels: tuple[str, ...] | None = None,
         max_overhead: float = 0.0,
         allow_unknown_go: bool = False,
+        runtime: str | None = None,
         by_handler: bool = False,
         **of_kinds: int,
     ) -> None:
@@ -61,6 +65,7 @@ class Options:
             ("labels", labels),
             ("max_overhead", max_overhead),
             ("allow_unknown_go", allow_unknown_go),
+            ("runtime", runtime),
             ("by_handler", by_handler),
             ("of_kinds", MappingProxyType({**defaults, **of_kinds})),
         ):
@@ -75,6 +80,11 @@ class Options:
     def __getitem__(self, name: str) -> int:
         """The value of a kind's own option. Raises KeyError if no kind has it."""
         return self.of_kinds[name]
+
+    @property
+    def opening(self) -> OpenOptions:
+        """How the processes are read."""
+        return OpenOptions(self.allow_unknown_go, self.runtime)
 
     @property
     def recorded_kinds(self) -> tuple[ProfileKind, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -12,7 +12,6 @@ from ebpfprof.goruntime.process import GoTarget, for_user
 from ebpfprof.overhead.cost import Overhead
 from ebpfprof.process.process import Target, TargetEnd
 from ebpfprof.profile.delta import difference
-from ebpfprof.profile.handlers import with_handlers
 from ebpfprof.profile.kind import Loader, ProfileKind
 from ebpfprof.profile.losses import Loss, losses_since
 from ebpfprof.profile.model import Lock, Profile
@@ -98,7 +97,7 @@ class Report:
     sampled: str = ""
     """Which waits were recorded, a sentence, if not every one was."""
     by_handler: bool = False
-    """Whether samples have the label of their handler, and tables show sums by it."""
+    """Whether tables show sums by handler."""
 
 
 class ReportBuilder:
@@ -174,8 +173,8 @@ class ReportBuilder:
         profile = replace(profile, module=info.module if info else "")
         count, _ = kind_named(profile.kind).shown
         account = replace(account, events=sum(sample.values[count] for sample in profile.samples))
-        self._accounts[profile.kind] = account
-        self.report.profiles.append(profile.accounted(account))
+        self._accounts[profile.kind] = account  # once all are known, _note_events() adds it
+        self.report.profiles.append(profile)
 
     def add_since(
         self,
@@ -225,19 +224,15 @@ class ReportBuilder:
         if count:
             self._unnamed.append(f"{percent(count / total)} of its {events}")
 
-    def finished(self, routes: Mapping[str, str] | None = None) -> Report:
-        """The report, with its profiles in the order in which the user named the kinds.
-
-        For `routes` see profile.handlers.with_handlers.
-        """
+    def finished(self) -> Report:
+        """The report, with its profiles in the order in which the user named the kinds."""
         if self.recording.target.allowance.exceeded:
             self.report.hints.append(self._given_up())
-        if self.recording.no_go:
+        # Who asked for just these kinds has read it when the recording began.
+        if self.recording.no_go and self.recording.kinds != self.options.kinds:
             self.report.hints.append(f"{self.recording.no_go}.")
         self._note_events()
-        if self.options.by_handler:
-            self.report.by_handler = True
-            self.report.profiles = with_handlers(self.report.profiles, routes)
+        self.report.by_handler = self.options.by_handler
         order = {name: index for index, name in enumerate(self.recording.kinds)}
         self.report.profiles.sort(key=lambda profile: order.get(profile.kind, len(order)))
         return self.report
@@ -251,8 +246,11 @@ class ReportBuilder:
         for index, profile in enumerate(self.report.profiles):
             if profile.kind in self._accounts:  # else it is a difference, with its account
                 events = most[kind_named(profile.kind).loader]
-                account = replace(self._accounts[profile.kind], events=events)
-                self.report.profiles[index] = profile.accounted(account)
+                account = self._accounts[profile.kind]
+                if account.events != events:
+                    account = self._accounts[profile.kind] = replace(account, events=events)
+                if profile.account is not account:  # its comments take long
+                    self.report.profiles[index] = profile.accounted(account)
 
     def _given_up(self) -> str:
         """A sentence about names that are missing because finding them would take too much.

@@ -16,7 +16,7 @@ from ebpfprof.profilers.recording_end import RecordingEnd
 SHORTEST_TICK_S: Final = 0.002
 """The least time between two updates of what was spent, in seconds."""
 # An alarm reports a burst. A wake-up takes us a tenth of a millisecond, for each process.
-_LONGEST_TICKS_S: Final = (0.1, 5.0)
+_LONGEST_TICKS_S: Final = (0.1, 30.0)
 _OF_ELAPSED: Final = 0.05
 _USUAL_RUN_NS: Final = 500.0
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # the readers of executables are imported late, while BCC com
     from ebpfprof.profilers.report_builder import Report
 
 _TICK_S = 0.1  # in a longer time, the first samples of many processors could fill the table
+_SAMPLES_S = 0.1  # between the regular work of goroutine samples
+_SAMPLES_EACH_S = 0.002  # of many processes
 _ENDINGS_S = 0.5
 _ENDINGS_EACH_S = 0.01  # of many processes: a check takes about 50 µs
 
@@ -51,23 +53,27 @@ class LiveSession(Closing):
         *,
         capacity: int = 64,
         is_no_thread: bool = False,
+        has_routes: bool = True,
         processes: OpenProcesses | None = None,
     ) -> None:
         """Compile for up to `capacity` processes, and load the programs.
 
-        With `is_no_thread`, the caller calls load(). With `processes` of another session, which
-        must be closed later, a process that both record is open once. Raises any of
-        ebpfprof.errors.
+        With `is_no_thread`, the caller calls load(). Without `has_routes`, handlers have the names
+        of functions only (ProcessHandlers). With `processes` of another session, which must be
+        closed later, a process that both record is open once. Raises any of ebpfprof.errors.
         """
         give_back_large_blocks()
         self._options = options
         self._capacity = capacity
         self._sampling_thread = SamplingThread()
+        # Of its own: the other samples must not become fewer.
+        self._route_thread = SamplingThread() if has_routes else None
         self._lock = threading.RLock()
         self._targets: dict[int, LiveTarget] = {}  # by number
         # Reuse the number that has been free longest: a late event may still carry it.
         self._free_numbers = deque(range(capacity))
         self._lost_before: tuple[Loss, ...] = ()  # of processes that were removed
+        self._polled_s = 0.0
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         with ExitStack() as held:
@@ -76,7 +82,7 @@ class LiveSession(Closing):
                 held.enter_context(self._files)
             self.processes = processes or OpenProcesses(
                 self._files,
-                allow_unknown_go=options.allow_unknown_go,
+                options.opening,
                 runtime_locks=bool(options["runtime_locks"]),
             )
             """Those that are recorded are open in it until they are removed; others may use it."""
@@ -125,7 +131,13 @@ class LiveSession(Closing):
                 recorded.has_probes = recordings.has_probes
                 recorded.notice_tracer()
                 recorded.notice_unprobed()
-                target = LiveTarget(number, recorded, recordings, held.pop_all())
+                handlers = None
+                if self._options.by_handler:
+                    from ebpfprof.recording.process_handlers import ProcessHandlers
+
+                    handlers = ProcessHandlers(recorded.go, self._route_thread)
+                    held.callback(handlers.close)
+                target = LiveTarget(number, recorded, recordings, held.pop_all(), handlers)
                 self._free_numbers.popleft()
                 self._targets[number] = target
         return target
@@ -188,11 +200,11 @@ class LiveSession(Closing):
     def report(self, sums: ProcessSums, since: ProcessSums | None = None) -> Report:
         """The profiles of the time from `since` to `sums`, two moments of the same process.
 
-        None: from the first start; without the kinds whose samples only add up while somebody keeps
-        the sums of an earlier moment (CPU). Values of kinds that show a moment are the difference
-        to the earlier one. Later reports share the Location objects. The time of a profile is that
-        of the earlier moment, its duration the time that the process was recorded since. Raises
-        TargetGone if the process was removed.
+        Without labels of handlers: see reported(). None: from the first start; without the kinds
+        whose samples only add up while somebody keeps the sums of an earlier moment (CPU). Values
+        of kinds that show a moment are the difference to the earlier one. Later reports share the
+        Location objects. The time of a profile is that of the earlier moment, its duration the time
+        that the process was recorded since. Raises TargetGone if the process was removed.
         """
         with self._lock:
             self._require_held(sums.target)
@@ -226,6 +238,10 @@ class LiveSession(Closing):
             recorded = [target for target in self._targets.values() if target.is_recording]
             if recorded:
                 self.profilers.poll()
+            apart_s = max(_SAMPLES_S, _SAMPLES_EACH_S * len(recorded))
+            if (now_s := time.monotonic()) < self._polled_s + apart_s:
+                return
+            self._polled_s = now_s
             for recorded_target in recorded:
                 recorded_target.recordings.poll()
 
@@ -250,6 +266,8 @@ class LiveSession(Closing):
 
     def _attach(self, target: LiveTarget) -> None:
         began_ns = target.recordings.start()
+        if target.handlers:
+            target.handlers.start()
         target.recorded.begin_cpu()
         target.started_ns = began_ns
         self._require_running(target)
@@ -257,6 +275,8 @@ class LiveSession(Closing):
 
     def _detach(self, target: LiveTarget) -> int:
         """End the recording of a process; returns when that was (CLOCK_MONOTONIC, ns)."""
+        if target.handlers:
+            target.handlers.stop()
         ended_ns = end_together([target.recordings])
         target.recorded.read_cpu_time(is_over=True)
         target.recordings.stop()

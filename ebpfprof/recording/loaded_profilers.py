@@ -131,6 +131,7 @@ class LoadedProfilers:
                 held.callback(profiler.close)
                 self._kinds[profiler] = names
             self._held = held.pop_all()
+        self._polled_s = dict.fromkeys(self._kinds, 0.0)  # time.monotonic()
 
     def load(self, goroutines: int) -> None:
         """Make the maps and load the programs, for `goroutines` goroutines; 0: unknown."""
@@ -151,9 +152,13 @@ class LoadedProfilers:
                 recordings.add(profiler.record(opened, slot), kinds)
 
     def poll(self) -> None:
-        """Do the regular work of all profilers; call it every `tick_s` during a recording."""
-        for profiler in self._kinds:
-            profiler.poll()
+        """Do the regular work that is due; call it every `tick_s` during a recording."""
+        now_s, tick_s = time.monotonic(), self.tick_s
+        for profiler, polled_s in self._polled_s.items():
+            # One whose time would come before the middle of the next tick is polled now.
+            if now_s + tick_s / 2 >= polled_s + profiler.tick_s:
+                self._polled_s[profiler] = now_s
+                profiler.poll()
 
     @property
     def tick_s(self) -> float:

@@ -27,15 +27,11 @@ class ProcessSums:
     parts: Mapping[Recording, Any]
 
 
-def reported(
-    sums: ProcessSums,
-    since: ProcessSums | None,
-    options: Options,
-    routes: Mapping[str, str] | None = None,
-) -> Report:
+def reported(sums: ProcessSums, since: ProcessSums | None, options: Options) -> Report:
     """The report of the time from `since` to `sums`; None: from the first start.
 
-    For `routes` see profile.handlers.with_handlers.
+    Samples have no label of their handler: who shows them adds it (LiveTarget.labelled). Its name
+    may change, so nothing may be subtracted or added up after that.
     """
     from ebpfprof.profilers.report_builder import ReportBuilder
 
@@ -43,7 +39,7 @@ def reported(
     builder = ReportBuilder(sums.facts, options, since.facts if since else None)
     for recording, part in sums.parts.items():
         recording.report(part, before.get(recording), builder)
-    return builder.finished(routes)
+    return builder.finished()
 
 
 def live_report(sums: ProcessSums, since: ProcessSums | None, options: Options) -> Report:

@@ -16,7 +16,6 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.loaded_profilers import end_together
 from ebpfprof.recording.reports import ProcessSums, reported
-from ebpfprof.recording.sampled_routes import SampledRoutes
 from ebpfprof.recording.slices import SliceReader
 from ebpfprof.system.closing import Closing
 from ebpfprof.system.signals import check, interruptible
@@ -56,7 +55,6 @@ class Session(Closing):
         self._live = LiveSession(options, capacity=len(pids), is_no_thread=True)
         try:
             self._targets = [self._live.add(pid) for pid in pids]
-            self._routes = SampledRoutes(self._recorded() if options.by_handler else ())
             self._live.load()
         except BaseException:
             self._live.close()
@@ -83,7 +81,6 @@ class Session(Closing):
         for target in self._targets:
             check()
             self._starts.append(self._live.start(target))
-        self._routes.start()
         self._started_ns = kernel_now_ns()
 
     def wait(self, duration_s: float, should_stop: Callable[[float], bool]) -> None:
@@ -124,12 +121,14 @@ class Session(Closing):
         from ebpfprof.profilers.report_builder import RecordingFacts
 
         live, profilers = self._live, self._live.profilers
-        self._routes.stop()
         live.notice_endings()
         recorded = self._recorded()
         new_tracers = [recording.notice_tracer(is_over=True) for recording in recorded]
         new_unprobed = [recording.notice_unprobed() for recording in recorded]
         running = [target.recordings for target in self._targets if not target.ending]
+        for target in self._targets:
+            if target.handlers:
+                target.handlers.stop()
         for recordings in running:
             recordings.note_end()
         ended_ns = end_together(running)
@@ -163,9 +162,7 @@ class Session(Closing):
                 no_go=recorded_target.no_go,
             )
             sums = ProcessSums(target, facts, parts[index])
-            routes = self._routes.of(recorded_target)
-            made = partial(reported, sums, self._starts[index], self._options, routes)
-            report = interruptible(made)
+            report = interruptible(partial(self._report, sums, self._starts[index]))
             if report.failure:
                 self._names_failed.append(report.failure)
             if self._slices:
@@ -224,8 +221,12 @@ class Session(Closing):
 
     def close(self) -> None:
         """Detach all probes and close the processes."""
-        self._routes.stop()
         self._live.close()
+
+    def _report(self, sums: ProcessSums, since: ProcessSums) -> Report:
+        report = reported(sums, since, self._options)
+        report.profiles = sums.target.labelled(report.profiles)
+        return report
 
     def _recorded(self) -> list[RecordedTarget]:
         return [target.recorded for target in self._targets]

@@ -46,7 +46,7 @@ class SliceReader:
         """`since` are the sums at the start; `duration_s` may be infinite."""
         self._now_s = now_s
         self._live, self._target = live, target
-        self._options = options.replace(by_handler=False)  # see WaitSlices
+        self._options = options
         recorded = {kind.name for kind in kinds() if kind.has_lengths}
         self._slices = {name: WaitSlices() for name in target.kinds if name in recorded}
         self._last = since

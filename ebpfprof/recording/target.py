@@ -22,8 +22,10 @@ if TYPE_CHECKING:  # the readers of executables are imported late, while BCC com
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.goruntime.samples.sampling_thread import SamplingThread
     from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
+    from ebpfprof.profile.model import Profile
     from ebpfprof.profilers.report_builder import RecordingFacts
     from ebpfprof.recording.loaded_profilers import ProcessRecordings
+    from ebpfprof.recording.process_handlers import ProcessHandlers
 
 # How breakpoints of a debugger and of the kernel conflict: docs/faults.md.
 _TRACED = (
@@ -124,12 +126,12 @@ class RecordedTarget:
             return False
         if not any(kind_named(name).loader.needs_go for name in self.kinds):
             return False
-        from ebpfprof.goruntime.plugin_warning import plugin_warning
+        from ebpfprof.goruntime.other_code import other_code_warning
         from ebpfprof.goruntime.remapped_text import remapped_warning
 
         known = self.unprobed
         warnings = [remapped_warning(self.go)] if self.has_probes else []
-        warnings.append(plugin_warning(self.go, has_probes=self.has_probes))
+        warnings.append(other_code_warning(self.go, has_probes=self.has_probes))
         self.unprobed = " ".join(filter(None, warnings)) or known
         return self.unprobed != known
 
@@ -143,6 +145,7 @@ class LiveTarget:
         recorded: RecordedTarget,
         recordings: ProcessRecordings,
         held: ExitStack,
+        handlers: ProcessHandlers | None = None,
     ) -> None:
         self.number = number
         """Its number among the targets of the session: its slot in the maps."""
@@ -150,6 +153,8 @@ class LiveTarget:
         self.recordings = recordings
         self.held = held
         """Closes the process and all that profilers opened for it."""
+        self.handlers = handlers
+        """Its handlers; None unless profiles are to be by handler."""
         self.users = 0
         """How many starts have no stop yet."""
         self.started_ns = 0
@@ -195,6 +200,10 @@ class LiveTarget:
         if not self.is_recording:
             return self._recorded_ns
         return self._recorded_ns + kernel_now_ns() - self.started_ns
+
+    def labelled(self, profiles: Sequence[Profile]) -> list[Profile]:
+        """The profiles with the labels of their handlers, if they are to have them."""
+        return self.handlers.labelled(profiles) if self.handlers else [*profiles]
 
     def pause(self, at_ns: int) -> None:
         """Stop counting recorded_ns at `at_ns` (CLOCK_MONOTONIC), and drop all starts."""
@@ -255,9 +264,11 @@ def open_target(
     except NotGoProgram as error:
         if not kinds or (options.kinds_given and kinds != options.kinds):
             raise
-        what = error.mapped or f"{_named(target)} is not a Go program"
+        what = error.what or f"{_named(target)} is not a Go program"
         no_go = f"{what}: {_all_there_is(kinds)}"
-        if children := children_instead(pid):
+        if error.has_several:
+            no_go = f"{what}. Now {_all_there_is(kinds)}"
+        if not error.what and (children := children_instead(pid)):
             no_go += f". {children.rstrip('.')}"
     except UnsupportedGo as error:
         if not kinds or kinds != options.kinds:

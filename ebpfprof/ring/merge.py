@@ -9,6 +9,7 @@ from itertools import chain
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile.delta import require_same_types, summed
 from ebpfprof.profile.model import Profile
+from ebpfprof.profile.wait_slices import WaitSlices
 from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.registry import find_kind
 from ebpfprof.ring.index import IndexedFile, IndexedProcess
@@ -35,11 +36,14 @@ def merged_windows(
     kind: str,
     processes: Sequence[IndexedProcess],
     title: str,
+    *,
+    has_slices: bool = False,
 ) -> Merged | None:
     """The profile of a kind of these processes in a time; None if there is no file of it.
 
-    `title` stands in its first comment in place of that of a single process. Raises InvalidProfile
-    if no file can be read.
+    `title` stands in its first comment in place of that of a single process. With `has_slices`, a
+    profile of a kind with lengths has the windows as slices. Raises InvalidProfile if no file can
+    be read.
     """
     numbers = {process.number for process in processes}
     files = [file for file in time.files if file.kind == kind and file.process in numbers]
@@ -49,6 +53,9 @@ def merged_windows(
     is_moment = listed is not None and listed.is_moment
     if is_moment:
         files = list({time.processes[file.process].process.key: file for file in files}.values())
+    slices = WaitSlices() if has_slices and listed and listed.has_lengths else None
+    if slices:
+        files.sort(key=lambda file: file.start_ns)
     read: list[IndexedFile] = []
     faults: list[str] = []
     gone = 0
@@ -68,6 +75,8 @@ def merged_windows(
             else:
                 types = types or replace(profile, samples=())
                 read.append(file)
+                if slices:
+                    slices.add_file(profile)
                 yield profile
 
     # Sums of errors and losses that describe several processes at a moment are not theirs.
@@ -82,7 +91,7 @@ def merged_windows(
     if isinstance(account, RecordingAccount):
         account = replace(account, title=title, own_cost="")
         profile = profile.accounted(account)
-    return Merged(profile, read, faults, gone)
+    return Merged(replace(profile, slices=slices), read, faults, gone)
 
 
 _Change = Callable[[Profile], Profile]

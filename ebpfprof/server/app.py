@@ -26,6 +26,7 @@ from ebpfprof.server.metrics import Counted, Metrics
 from ebpfprof.server.page_api import PageApi
 from ebpfprof.server.pprof_endpoints import PprofEndpoints
 from ebpfprof.server.read_endpoint import ReadEndpoint
+from ebpfprof.server.references import ServedReferences
 from ebpfprof.server.refusals import refused
 from ebpfprof.server.series import ProcessSeries
 from ebpfprof.server.source_api import SourceApi
@@ -88,7 +89,8 @@ def application(
     explanations = Explanations(manager, processes)
     pprof = PprofEndpoints(manager, recorders, reads, processes, lock_labels=lock_labels)
     metrics = Metrics(manager, watches, recorders, processes)
-    api = PageApi(manager, follower, watches, recorders, reads, explanations, series)
+    references = ServedReferences(manager, processes.options)
+    api = PageApi(manager, follower, watches, recorders, reads, explanations, series, references)
     routes = [
         Route("/", _page),
         Route("/assets/{name:path}", _asset),
@@ -98,6 +100,7 @@ def application(
         Route("/api/targets/{pid:pid}/timeline", api.timeline),
         Route("/api/targets/{pid:pid}/goroutines", api.goroutines),
         Route("/api/targets/{pid:pid}/explain", api.explain),
+        Route("/api/targets/{pid:pid}/references", api.references),
         Route("/api/targets/{pid:pid}/series", api.series),
         Route("/api/targets/{pid:pid}/profile", api.profile),
         Route("/api/targets/{pid:pid}/source", SourceApi(manager, sources).source),
@@ -106,6 +109,7 @@ def application(
     for prefix in ("", "/proc/{pid:pid}"):
         routes += [
             Route(f"{prefix}/debug/explain", explanations.__call__),
+            Route(f"{prefix}/debug/references", references.__call__),
             Route(f"{prefix}/debug/fgprof", pprof.fgprof, methods=_METHODS),
             Route(f"{prefix}/debug/pprof", pprof.redirect, methods=_METHODS),
             Route(f"{prefix}/debug/pprof/{{name:path}}", pprof.__call__, methods=_METHODS),

@@ -78,6 +78,7 @@ class Explanations:
 
     def _observe(self, pid: int, seconds: int) -> dict[str, Any]:
         from ebpfprof.findings.rules import explained
+        from ebpfprof.goruntime.open_processes import OpenOptions
         from ebpfprof.observing.observer import (
             Observer,
             observation_options,
@@ -85,7 +86,7 @@ class Explanations:
             without_cpu,
         )
 
-        options = observation_options(allow_unknown_go=False)
+        options = observation_options(OpenOptions())
         stopping = self._manager.stopping
         live, refusal = open_session(options, 1, self._processes)
         with live, Observer(live, [pid], float(seconds)) as observer:

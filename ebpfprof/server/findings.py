@@ -15,6 +15,7 @@ from ebpfprof.profile.waiting_for import Sureness
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.waits.watch import HangingGroup, WatchedGoroutines
+    from ebpfprof.profile.goroutines import GoroutineGroup
     from ebpfprof.profile.leaks import Suspects
     from ebpfprof.profile.model import Frame
     from ebpfprof.profile.stuck import Stuck
@@ -77,6 +78,20 @@ def _leak(suspects: Suspects, count: int) -> dict[str, Any]:
         "growth_per_minute": round(suspects.per_minute, 3),
         "only_grows": suspects.only_grows,
     }
+
+
+def unreachable_as_json(group: GoroutineGroup) -> dict[str, Any]:
+    """Goroutines that can never continue, since nothing refers to what they wait for."""
+    place = caller(group.first.frames)
+    count = len(group.goroutines)
+    title = (
+        f"{counted(count, 'goroutine')} can never continue: {group.first.state} in "
+        f"{place.function} ({place.position})."
+    )
+    lines = ["Nothing that can run refers to what they wait for."]
+    if created := group.first.created_by:
+        lines.append(f"Created by {created.function} ({created.position}).")
+    return _finding("unreachable", title, lines, count, shown_frames(group.first))
 
 
 def growth_as_json(growing: GrowingStack) -> dict[str, Any]:

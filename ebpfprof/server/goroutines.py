@@ -44,8 +44,7 @@ def text(process: OpenProcess) -> bytes:
 def profile(process: OpenProcess, kind: ProfileKind) -> Profile:
     """The same as a profile of this kind, at the present time."""
     _, counts = _counted(process)
-    build_id = process.binary(any_version=True).elf.build_id
-    mappings = process.target.executable_mappings(build_id)
+    mappings = process.mappings(any_version=True)
     running = sum(count.count for count in counts if not count.has_stack)
     comments = (
         [f"{running} goroutines were running: a running goroutine has no stack to read"]

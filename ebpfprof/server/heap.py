@@ -36,8 +36,8 @@ class _Read(NamedTuple):
 
 def profile(process: OpenProcess, kind: ProfileKind) -> Profile:
     """The profile that Go would write now, of this kind."""
-    counts, target, _, binary, bias = _read(process)
-    mappings = target.executable_mappings(binary.elf.build_id)
+    counts, _, _, binary, bias = _read(process)
+    mappings = process.mappings(any_version=True)
     stacks = HeapStacks(binary, bias, mappings)
     return kind.make_profile(
         buckets.samples(counts, stacks, fresh=False),

@@ -18,6 +18,7 @@ from ebpfprof.continuous.readings import NotRecordedError
 from ebpfprof.errors import EbpfprofError, NoSuchProcess, TargetGone, UnsupportedTarget
 from ebpfprof.export import json_profile, pprof
 from ebpfprof.profile.delta import totals
+from ebpfprof.profile.handlers import of_handler
 from ebpfprof.profilers.registry import kind_named, kind_with_option, kinds
 from ebpfprof.server import findings, states
 from ebpfprof.server.explanations import asked_seconds
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ebpfprof.profile.model import Profile
     from ebpfprof.server.explanations import Explanations
     from ebpfprof.server.flight_recorders import FlightRecorders
+    from ebpfprof.server.references import ServedReferences
     from ebpfprof.server.series import ProcessSeries
     from ebpfprof.server.watches import GoroutineWatches
 
@@ -71,8 +73,10 @@ class PageApi:
         reads: ReadEndpoint,
         explanations: Explanations,
         series: ProcessSeries,
+        references: ServedReferences,
     ) -> None:
         self._manager = manager
+        self._references = references
         self._series = series
         self._explanations = explanations
         self._reads = reads
@@ -113,6 +117,10 @@ class PageApi:
         """What is wrong with a process, observed for ?seconds=N from now on."""
         return await self._answered(request, self._explain)
 
+    async def references(self, request: Request) -> Response:
+        """What keeps the objects of a process alive, as export.references.page()."""
+        return await self._answered(request, self._references_of)
+
     async def series(self, request: Request) -> Response:
         """What a process used and did in the last minutes. Has it sampled for a time."""
         return await self._answered(request, self._series_of)
@@ -122,7 +130,7 @@ class PageApi:
         return await self._answered(request, self._profile)
 
     async def pprof(self, request: Request) -> Response:
-        """The profile of a time, as a pprof file."""
+        """The profile of a time, as a pprof file; ?handler=TEXT: of handlers with such names."""
         return await self._answered(request, self._pprof)
 
     async def _answered(self, request: Request, answer: _Answer) -> Response:
@@ -197,6 +205,10 @@ class PageApi:
             raise _BadRequestError(str(error)) from error
         return JSONResponse(explained, headers=_HEADERS)
 
+    async def _references_of(self, _: Request, process: RecordedProcess, _kind: str) -> Response:
+        found = await self._references.read(process, is_page=True)
+        return Response(found, headers=_HEADERS, media_type="application/json")
+
     async def _series_of(self, request: Request, process: RecordedProcess, _kind: str) -> Response:
         series = self._series.as_json(process, _seconds(request, "after", 0.0))
         return JSONResponse(series, headers=_HEADERS)
@@ -208,6 +220,8 @@ class PageApi:
 
     async def _pprof(self, request: Request, process: RecordedProcess, kind: str) -> Response:
         profile = await self._of_time(request, process, kind)
+        if handler := request.query_params.get("handler"):
+            profile = await asyncio.to_thread(of_handler, profile, handler)
         body = await asyncio.to_thread(pprof.encode, profile)
         when = time.localtime(profile.time_ns / 1e9)
         name = default_name(process.name, process.pid, kind, when)

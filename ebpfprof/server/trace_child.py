@@ -7,11 +7,9 @@ which other requests would wait for. Its messages are in ebpfprof.tracing.flight
 from __future__ import annotations
 
 import asyncio
-import socket
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.console.text import in_one_line
 from ebpfprof.errors import (
@@ -27,19 +25,11 @@ from ebpfprof.errors import (
     UnsupportedGo,
     UnsupportedTarget,
 )
-from ebpfprof.privileges.capabilities import passed_on
-from ebpfprof.system.channel import (
-    HEAD,
-    MAX_DATA_BYTES,
-    ChannelError,
-    framed,
-    message_of,
-    result_of,
-    sizes,
-)
+from ebpfprof.server.served_child import ServedChild, command_of
+from ebpfprof.system.channel import ChannelError, result_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
 
 _HOPELESS: Final = (
     NotGoProgram,
@@ -50,7 +40,7 @@ _HOPELESS: Final = (
     PermissionDenied,
     BccMissing,
 )
-_OTHER: Final = "The ebpfprof that recorded it"
+OTHER: Final = "The ebpfprof that recorded it"
 _ANSWER_S: Final = 10.0  # how long it may take, at the end, to answer the last request
 _END_S: Final = 5.0  # and then to detach, before it is killed
 
@@ -60,17 +50,17 @@ class TraceSettings:
     """How traces are recorded.
 
     `last_s`: how many of the last seconds are kept; None: none. `max_overhead`: how much of its
-    CPU time a process may lose to a trace, in percent; 0: no bound.
+    CPU time a process may lose to a trace, in percent; 0: no bound. For the rest see OpenOptions.
     """
 
     last_s: float | None = None
     max_overhead: float = 0.0
     allow_unknown_go: bool = False
+    runtime: str | None = None
 
     def command(self) -> Sequence[str]:
         """The command line of ebpfprof.commands.served_trace."""
-        isolated = ["-I"] if sys.flags.isolated else []
-        return [sys.executable, *isolated, "-m", "ebpfprof", "served-trace"]
+        return command_of("served-trace")
 
     def request(self, pid: int, **which: object) -> dict[str, Any]:
         """The first message to the child; `which`: last_s, or duration_s and format_name."""
@@ -78,101 +68,14 @@ class TraceSettings:
             "pid": pid,
             "max_overhead": self.max_overhead,
             "allow_unknown_go": self.allow_unknown_go,
+            "runtime": self.runtime,
             **which,
         }
 
 
-class TraceChild:
-    """A process that records one trace, with our rights. Belongs to one event loop."""
-
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        """See start()."""
-        self._process, self._reader, self._writer = process, reader, writer
-        self.error: Exception | None = None
-        """Why it failed, once frames() has ended."""
-
-    @classmethod
-    async def start(cls, settings: TraceSettings, request: dict[str, Any]) -> Self:
-        """Start it, and send it what to record. Raises OSError."""
-        ours, theirs = socket.socketpair()
-        try:
-            with theirs, passed_on():
-                process = await asyncio.create_subprocess_exec(
-                    *settings.command(),
-                    stdin=theirs.fileno(),  # both directions
-                    stdout=asyncio.subprocess.DEVNULL,
-                    start_new_session=True,  # the signals of a terminal are for us
-                )
-        except BaseException:  # also Ctrl-C: no socket may stay
-            ours.close()
-            raise
-        child = cls(process, *await asyncio.open_unix_connection(sock=ours))
-        child.send(request)
-        return child
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the process has ended."""
-        return self._process.returncode is not None
-
-    def send(self, message: object) -> None:
-        """Send a message; to a child that has ended, nothing is sent."""
-        self._writer.write(framed(message))
-
-    def hang_up(self) -> None:
-        """Close the connection: the child ends without another answer."""
-        self._writer.close()
-
-    async def frames(self) -> AsyncIterator[tuple[Any, bytes]]:
-        """Messages and bytes, until it ends; then `error` is known."""
-        try:
-            while True:
-                message_bytes, data_bytes = sizes(await self._exactly(HEAD.size), MAX_DATA_BYTES)
-                message = message_of(await self._exactly(message_bytes))
-                data = await self._exactly(data_bytes)
-                if isinstance(message, dict) and "failed" in message:
-                    result_of(message["failed"], _OTHER)
-                yield message, data
-        except (asyncio.IncompleteReadError, ConnectionError):
-            code = await self._process.wait()
-            how = f"ended with status {code}" if code >= 0 else f"was killed (signal {-code})"
-            self.error = ChannelError(f"{_OTHER} {how}.")
-        except ChannelError as error:  # what it sends is not to be trusted any more
-            self.error = error
-            self.kill()
-        except (EbpfprofError, OSError, RuntimeError) as error:
-            self.error = error
-
-    async def wait(self) -> None:
-        """Wait until it has ended."""
-        await self._process.wait()
-
-    def kill(self) -> None:
-        """Kill it, unless it has ended; its helper detaches the probes."""
-        if not self.has_ended:
-            with suppress(ProcessLookupError):  # it ended since
-                self._process.kill()
-
-    async def close(self) -> None:
-        """Kill it, unless it has ended, and wait for its end."""
-        self.hang_up()
-        self.kill()
-        await self.wait()
-        with suppress(OSError):  # it was killed with a message unread
-            await self._writer.wait_closed()
-
-    async def _exactly(self, size: int) -> bytes:
-        return await self._reader.readexactly(size)
-
-
 def not_recorded(error: Exception | None) -> EbpfprofError:
     """Why there is no trace: a child failed with this error, or ended too early."""
-    why = in_one_line(str(error or f"{_OTHER} ended too early."))
+    why = in_one_line(str(error or f"{OTHER} ended too early."))
     if isinstance(error, TargetGone | NoSuchProcess):
         return TargetGone(why)
     return AttachFailed(f"No trace was recorded. {why}")
@@ -180,9 +83,9 @@ def not_recorded(error: Exception | None) -> EbpfprofError:
 
 def trace_file(answer: object, data: bytes) -> TraceFile:
     """The trace that a child made. Raises what it raised, or ChannelError."""
-    comments = result_of(answer, _OTHER)
+    comments = result_of(answer, OTHER)
     if not isinstance(comments, list):
-        raise ChannelError(f"{_OTHER} sent no comments.")
+        raise ChannelError(f"{OTHER} sent no comments.")
     return TraceFile(data, tuple(map(str, comments)))
 
 
@@ -206,7 +109,7 @@ class FlightChild:
         self._turn = turn
         self._begun = asyncio.Event()
         self._answer: asyncio.Future[TraceFile] | None = None
-        self._child: TraceChild | None = None
+        self._child: ServedChild | None = None
         self.is_recording = False
         """Whether the probes are attached."""
         self.lost_ns = 0.0
@@ -221,7 +124,7 @@ class FlightChild:
     async def run(self) -> None:
         """Start it, and listen until it has ended; when cancelled, kill it."""
         request = self._settings.request(self._pid, last_s=self._settings.last_s)
-        child = self._child = await TraceChild.start(self._settings, request)
+        child = self._child = await ServedChild.start(self._settings.command(), request, OTHER)
         try:
             async for message, data in child.frames():
                 self._note(message, data)

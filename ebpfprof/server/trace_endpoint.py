@@ -20,7 +20,8 @@ from ebpfprof.console.output_file import default_name
 from ebpfprof.console.text import printable
 from ebpfprof.export.formats import FORMATS, TIMELINES
 from ebpfprof.server.pprof_answers import BadParameterError, attachment, hang_up, parameter
-from ebpfprof.server.trace_child import TraceChild, TraceFile, not_recorded, trace_file
+from ebpfprof.server.served_child import ServedChild
+from ebpfprof.server.trace_child import OTHER, TraceFile, not_recorded, trace_file
 
 if TYPE_CHECKING:
     from ebpfprof.continuous.manager import Manager
@@ -84,7 +85,7 @@ class TraceEndpoint:
         """The trace; None if the client hung up."""
         settings = self._recorders.settings
         request_of_it = settings.request(process.pid, duration_s=seconds, format_name=form)
-        child = await TraceChild.start(settings, request_of_it)
+        child = await ServedChild.start(settings.command(), request_of_it, OTHER)
         answer = asyncio.ensure_future(_answer_of(child))
         try:
             # It takes a while to begin, and to find names: its own end is what counts.
@@ -101,7 +102,7 @@ class TraceEndpoint:
             await asyncio.gather(answer, return_exceptions=True)
 
 
-async def _answer_of(child: TraceChild) -> TraceFile:
+async def _answer_of(child: ServedChild) -> TraceFile:
     """The trace that it records. Raises TargetGone or AttachFailed if there is none."""
     file = None
     async for message, data in child.frames():

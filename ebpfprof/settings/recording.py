@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from ebpfprof.settings.setting import Setting
-from ebpfprof.settings.values import NumberValue, SwitchValue
+from ebpfprof.settings.values import NumberValue, SwitchValue, TextValue
 
 MAX_OVERHEAD: Final = Setting(
     "max_overhead",
@@ -36,5 +36,15 @@ ALLOW_UNKNOWN_GO: Final = Setting(
     False,
     "Also read programs of an unknown Go version, with the layout of the nearest known one.",
     flags="--allow-unknown-go",
+    is_live=False,
+)
+RUNTIME: Final = Setting(
+    "runtime",
+    TextValue(),
+    None,
+    "Read the Go runtime in FILE, a library that the process has mapped, by its name or path. "
+    "Needed if it has several.",
+    flags="--runtime",
+    metavar="FILE",
     is_live=False,
 )

@@ -13,6 +13,7 @@ from ebpfprof.console.output_file import OutputFile, default_name
 from ebpfprof.console.output_folder import invoking_user
 from ebpfprof.console.text import in_one_line, printable
 from ebpfprof.export import pprof
+from ebpfprof.export.tables.handlers import handler_name
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.reports import ProcessSums
 from ebpfprof.recording.target import LiveTarget
@@ -48,9 +49,7 @@ class Poller:
         kinds = {kind for target in targets for kind in target.kinds}
         self.views: Sequence[View] = views_of(kinds, options)
         """The tables that there are."""
-        self._tables = {
-            view: TopTable(view.name, by_handler=options.by_handler) for view in self.views
-        }
+        self._tables = {view: TopTable(view.name) for view in self.views}
         self._own_before = time.process_time_ns(), self._started_ns
 
     @property
@@ -93,7 +92,7 @@ class Poller:
         written = []
         when = time.localtime()
         for target, report in zip(self._targets, self._reports(), strict=True):
-            for profile in report.profiles:
+            for profile in target.labelled(report.profiles):
                 name = default_name(target.name, target.pid, profile.kind, when)
                 file = OutputFile.prepare(Path(name), owner=invoking_user(), if_taken="number")
                 try:
@@ -133,13 +132,19 @@ class Poller:
 
 def _snapshot(view: View, target: LiveTarget, report: Report) -> Snapshot:
     """What a view shows of a target."""
-    profile = next((profile for profile in report.profiles if profile.kind == view.kind.name), None)
+    recorded = next((one for one in report.profiles if one.kind == view.kind.name), None)
+    profile = view.kind.in_tables(recorded) if recorded else None
+    handlers = None
+    if profile and target.handlers:
+        (labelled,) = target.labelled([profile])
+        handlers = [handler_name(sample) for sample in labelled.samples]
     return Snapshot(
         target.pid,
-        profile.duration_ns if profile else 0,
-        view.kind.in_tables(profile) if profile else None,
+        recorded.duration_ns if recorded else 0,
+        profile,
         report.locks if view.rows == "locks" else (),
         is_over=target.ending is not None,
+        handlers=handlers,
     )
 
 

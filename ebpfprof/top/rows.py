@@ -271,6 +271,9 @@ class Snapshot:
     profile: Profile | None
     locks: Sequence[Lock] = ()
     is_over: bool = False
+    handlers: Sequence[str] | None = None
+    """The handler of each sample of the profile (tables.handlers.handler_name): rows of operations
+    are of handlers then, not of the lines that called."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ebpfprof.export.go_quotes import readable
-from ebpfprof.export.tables.handlers import handler_name
 from ebpfprof.profile.evidence import are_releases_known, is_unknown_release
 from ebpfprof.profile.idle import rule_of
 from ebpfprof.profile.model import UNKNOWN, Location, Lock, Sample
@@ -24,10 +23,8 @@ _RELEASED: Final = "released"
 class TopTable:
     """The rows of one view, by name. Remembers what was seen in the sample before."""
 
-    def __init__(self, view: str, *, by_handler: bool = False) -> None:
-        """With `by_handler`, rows of operations are of handlers, not of the lines that called."""
+    def __init__(self, view: str) -> None:
         self._view: Final = view_named(view)
-        self._by_handler: Final = by_handler
         self._is_moment: Final = self._view.kind.is_moment
         self._read: dict[int, _Read] = {}  # by pid
         self._stacks: dict[object, _Known] = {}
@@ -72,7 +69,9 @@ class TopTable:
         if self._view.rows != "locks":
             if snapshot.profile:
                 self._module = snapshot.profile.module
-                yield from self._changed(pid, 0, "", snapshot.profile.samples, None, window_ns)
+                yield from self._changed(
+                    pid, 0, "", snapshot.profile.samples, None, window_ns, snapshot.handlers
+                )
             return
         for lock in snapshot.locks:
             number = self._number_of_lock(pid, lock)
@@ -96,12 +95,13 @@ class TopTable:
         samples: Iterable[Sample],
         rows: tuple[int, ...] | None,
         window_ns: int,
+        handlers: Sequence[str] | None = None,
     ) -> Iterator[TopStack]:
         """The samples with what is new in them; `rows` are theirs, unless each has its own."""
         # Hashing a location goes through all its frames: once for each object is enough.
         by_id: dict[int, int] = {}
         known_stacks, locations = self._stacks, self._locations
-        for sample in samples:
+        for index, sample in enumerate(samples):
             stack = []
             for location in sample.locations:
                 number = by_id.get(id(location))
@@ -112,26 +112,29 @@ class TopTable:
             key = (pid, address, role, *stack, sample.labels)
             known = known_stacks.get(key)
             if known is None:
-                known = _Known(self._rows_of(pid, sample, stack) if rows is None else rows)
-                known_stacks[key] = known
+                known = known_stacks[key] = _Known(rows or ())
             count, value = sample.values[0], sample.values[-1]
-            if rows is None and known.is_idle != (sample.behaviour is not None):
-                known.is_idle = sample.behaviour is not None
-                known.rows = self._rows_of(pid, sample, stack)
+            handler = handlers[index] if handlers else ""
+            seen = handler, sample.behaviour is not None
+            if rows is None and known.seen != seen:
+                known.seen = seen
+                known.rows = self._rows_of(pid, sample, stack, handler)
             more = count - known.count, value - known.value
             yield TopStack(known.rows, role, sample, *more, window_ns, *known.new_variances(sample))
             if not self._is_moment:
                 known.count, known.value = count, value
                 known.variance, known.count_variance = sample.variance, sample.count_variance
 
-    def _rows_of(self, pid: int, sample: Sample, stack: Sequence[int]) -> tuple[int, ...]:
+    def _rows_of(
+        self, pid: int, sample: Sample, stack: Sequence[int], handler: str
+    ) -> tuple[int, ...]:
         """The numbers of the rows that a stack belongs to: the first one's own value is its."""
         if self._view.rows == "functions":
             return self._functions_of(pid, sample, stack)
         name, line = operation_of(sample)
         rule = rule_of(self._view.kind.name, sample)
-        if self._by_handler:
-            key = RowKey(pid, name, handler_name(sample), idle=rule)
+        if handler:
+            key = RowKey(pid, name, handler, idle=rule)
         else:
             own = None
             if not is_of_program(line.function, self._module):
@@ -264,7 +267,9 @@ class _Known:
     value: int = 0
     variance: float = 0.0
     count_variance: float = 0.0
-    is_idle: bool = False  # by behaviour, which shows only after several samples
+    # Its handler, whose name may change, and whether it is idle by behaviour, which shows only
+    # after several samples.
+    seen: tuple[str, bool] | None = None
 
     def new_variances(self, sample: Sample) -> tuple[float, float]:
         """The variances of the value and of the count that are new."""

@@ -1,7 +1,7 @@
 """The size of the heap and its goal, read from a program's memory while it is traced.
 
 They are two words of runtime.gcController, as Go's own tracer notes them (runtime/mgcpacer.go,
-heapLive and heapGoal, Go 1.19 to 1.27): no probe, and no cost for the program.
+heapLive and heapGoal, Go 1.17 to 1.27): no probe, and no cost for the program.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ebpfprof.goruntime.process import GoTarget
+    from symbolizer.go.runtime_layout import RuntimeLayout
 
 _STRUCT: Final = "gcControllerState"
 _EVERY_NS: Final = 10_000_000
@@ -37,8 +38,7 @@ class HeapCounters:
         Raises TargetGone or PermissionDenied.
         """
         layout = go.binary.layout
-        self._fields = layout.structs[_STRUCT].fields
-        self._bytes, self._headroom = layout.size(_STRUCT), layout.memory_limit_headroom_percent
+        self._layout = layout
         self._every_ns = max(_EVERY_NS, int((last_s or 0) * 1e9 / _MOST))
         self._due_ns = 0
         self._found: deque[HeapSize] = deque(maxlen=_MOST if last_s is not None else None)
@@ -54,15 +54,15 @@ class HeapCounters:
             return
         self._due_ns = now_ns + self._every_ns
         try:
-            data = self._memory.read(self._address, self._bytes)
+            data = self._memory.read(self._address, self._layout.size(_STRUCT))
         except (TargetGone, UnreadableMemory):
             return
 
         def word(name: str) -> int:
-            at = self._fields[name]
+            at = self._layout.offset(_STRUCT, name)
             return int.from_bytes(data[at : at + 8], "little")
 
-        size = heap_size(now_ns, word, self._headroom)
+        size = heap_size(now_ns, word, self._layout)
         if size and (not self._found or size[1:] != self._found[-1][1:]):
             self._found.append(size)
 
@@ -74,7 +74,7 @@ class HeapCounters:
         return (*(moment._replace(at_ns=begin_ns) for moment in before), *inside)
 
 
-def heap_size(at_ns: int, word: Callable[[str], int], headroom_percent: int) -> HeapSize | None:
+def heap_size(at_ns: int, word: Callable[[str], int], layout: RuntimeLayout) -> HeapSize | None:
     """The size of the heap, of words of runtime.gcController by their names.
 
     None if the words say that it is larger than any memory.
@@ -82,4 +82,4 @@ def heap_size(at_ns: int, word: Callable[[str], int], headroom_percent: int) -> 
     live = word("heapLive")
     if live >= BEYOND_MEMORY:
         return None
-    return HeapSize(at_ns, live, heap_goal(word, headroom_percent))
+    return HeapSize(at_ns, live, heap_goal(word, layout))

@@ -25,7 +25,6 @@ from ebpfprof.tracing.polled_files import FILE_OFFSETS, MOST_FILES, file_offsets
 from ebpfprof.tracing.rings import NO_RINGS, EventRings
 from symbolizer.codeanalysis.annotation_sites import AnnotationSites
 from symbolizer.codeanalysis.schedule_sites import ScheduleMoment, ScheduleSites
-from symbolizer.codeanalysis.tls import g_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,7 +112,7 @@ class TraceProgram(BoundedProbes):
         """
         self._go, self._sites, self._annotations = go, sites, annotations.sites
         self._runs, self._has_labels = runs, has_labels and go.sites.sets_labels
-        self._tls_offset = g_offset(go.binary)
+        self._tls_offset = go.g_offset()
         self.has_c = any(go.binary.functions_named(_OF_CGO))
         """Whether the program can call C."""
         thread, fs_base, tgid, tid, state, stack = field_offsets(
@@ -189,7 +188,7 @@ class TraceProgram(BoundedProbes):
             for number, (_, pc) in enumerate(self._annotations, len(probes))
         ]
         self._program.attach_uprobes(
-            go.target.exe_fd,
+            go.binary.elf.fd,
             go.target.pid,
             probes,
             anchor=(go.file_offset(go.sites.anchor_pc), go.sites.anchor_pc + go.load_bias),

@@ -106,7 +106,7 @@ class TraceRecorder(Closing):
                     )
                 )
             except SymbolizerError as error:
-                raise for_user(go.target, error) from error
+                raise for_user(go.target, error, go.path) from error
             self._opened = opened.pop_all()
         self._missing = (*sites.missing, *annotations.missing)
         self._cpu_before_ns = self._cpu_now_ns = 0

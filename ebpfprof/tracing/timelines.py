@@ -45,7 +45,7 @@ def timeline_of(recorded: RecordedTrace) -> Timeline:
         things = WaitObjects(go, frames)
         objects = things.named(steps, recorded.stacks, {**recorded.looked_at, **files})
     except SymbolizerError as error:
-        raise for_user(go.target, error) from error
+        raise for_user(go.target, error, go.path) from error
     labels = {goid: goroutine.labels for goid, goroutine in known.items() if goroutine.labels}
     return Timeline(
         go.target.pid,

@@ -29,6 +29,10 @@ class Api {
     return this._get(`/api/targets/${pid}/explain`, { seconds });
   }
 
+  async references(pid) {
+    return this._get(`/api/targets/${pid}/references`, {});
+  }
+
   async series(pid, after) {
     return this._get(`/api/targets/${pid}/series`, { after });
   }

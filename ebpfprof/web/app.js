@@ -72,6 +72,7 @@ class Page {
     this.findings = new Findings(byId("findings"));
     this.explanation = new Explanation(byId("explanation"), this.api);
     this.strips = new Strips(byId("strips"), this.api);
+    this.references = new References(byId("references"), this.api);
     this.processes = new ProcessTable(byId("processes"), {
       hrefOf: ({ pid }) => State.write({ ...State.read(""), pid, kind: this.state.kind }),
     });
@@ -207,6 +208,7 @@ class Page {
   /** What is wrong now, goroutines that hang or leak, and the last minutes: none needs a recording. */
   async loadOverview(target, question) {
     this.explanation.show(target, this.paused);
+    this.references.show(target);
     const [found] = await Promise.all([
       target.ended || !target.kinds.length ? null : this.api.goroutines(target.pid),
       this.strips.show(target.kinds.length ? target : null),
@@ -336,7 +338,8 @@ class Page {
     const kind = profile ? this.kinds.get(profile.kind) : null; // not state.kind, which may not be there yet
     byId("headline").textContent = "";
     byId("download").hidden = byId("notes").hidden = !profile;
-    byId("download").href = this.api.pprofUrl(state.pid, state.kind, state.window || {});
+    const handler = state.handler ? { handler: state.handler } : {};
+    byId("download").href = this.api.pprofUrl(state.pid, state.kind, { ...state.window, ...handler });
     const sources = { get: (path) => this.api.source(state.pid, path) };
     this.view.show(profile, this.base, state, { kind, sources, nothing: this.missing });
     if (!profile) return;

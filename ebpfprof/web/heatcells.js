@@ -6,7 +6,7 @@
 const HeatCells = {
   UNKNOWN: -1,
   MOST_ROWS: 36,
-  BY_STACK: ["stacks", "values", "errors", "lengths", "operations", "callers", "own", "labels", "idle"],
+  BY_STACK: ["stacks", "values", "errors", "lengths", "operations", "callers", "own", "labels", "groups", "idle"],
 
   /* The number of the bucket of a length in ns, and the least length of a bucket: those of
      ebpfprof/profile/log_linear.py with eight parts. */
@@ -104,8 +104,14 @@ const HeatCells = {
       changed.lengths.set(stack, [...lengths].sort((one, other) => one[0] - other[0]));
       if (errors) changed.errors.set(stack, whole ? errors[stack] * Math.sqrt(inside / whole) : errors[stack]);
     });
+    return HeatCells.stacksOf(profile, kept, changed);
+  },
+
+  /* The profile of some of its stacks; `changed` has other numbers for them, by name and stack. What
+     are sums of all stacks is left out, and so are slices. */
+  stacksOf(profile, kept, changed = {}) {
     const of = (name) => kept.map((stack) => (changed[name]?.has(stack) ? changed[name].get(stack) : profile[name][stack]));
-    const { quantiles, handlers, slices: _, ...others } = profile; // those are sums of all
+    const { quantiles, handlers, requests, slices, ...others } = profile;
     const arrays = HeatCells.BY_STACK.filter((name) => profile[name]).map((name) => [name, of(name)]);
     return { ...others, ...Object.fromEntries(arrays) };
   },

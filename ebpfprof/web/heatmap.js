@@ -9,6 +9,7 @@ class Heatmap {
   static APPLY_AFTER_MS = 150;
   static TICKS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400];
   static LABEL_PX = 90;
+  static TITLES = { mutex: "Delays of releases", runqueue: "Times in the run queue" }; // of others: their events
   static GAP_ROWS = 0.6; // between waits of unknown length and the others
 
   constructor(section, { onchange }) {
@@ -109,7 +110,8 @@ class Heatmap {
     picture.replaceChildren(...rects);
     const events = FlameText.printable(this.events);
     const keys = "Arrows move, Shift and arrows select, Enter selects a cell, Escape shows all.";
-    this.title.textContent = `${events.charAt(0).toUpperCase()}${events.slice(1)} by time and length`;
+    const title = Heatmap.TITLES[this.profile.kind] ?? `${events.charAt(0).toUpperCase()}${events.slice(1)}`;
+    this.title.textContent = `${title} by time and length`;
     this.plot.setAttribute("aria-label", `${this.title.textContent}. ${keys}`);
     this.drawAxes();
     this.drawLegend();

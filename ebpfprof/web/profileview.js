@@ -17,7 +17,7 @@ class ProfileView {
   /* `onchange(changes)` is called with the parts of the state that the user changed, `onzoom(changes)`
      with those that say which frames are zoomed; `keys` are more keys for the help. */
   constructor(container, { onchange, onzoom, keys = [] }) {
-    Object.assign(this, { onchange, onzoom });
+    Object.assign(this, { onchange, onzoom, handled: new WeakMap() });
     this.build(container, keys);
     document.addEventListener("keydown", (event) => this.key(event));
   }
@@ -29,14 +29,22 @@ class ProfileView {
   show(profile, base, state, { kind = null, sources, nothing = "", locks = null }) {
     const hasPairs = Boolean(profile) && [profile, base ?? profile].every((each) => Wakers.arePairs(each));
     state = { ...state, view: ViewState.viewOf(state, hasPairs) };
+    this.state = state;
+    const whole = profile; // of all handlers
+    profile = this.ofHandler(profile);
+    const bases = base;
+    base = this.ofHandler(base);
     Object.assign(this, { profile, state, kind, sources });
+    this.fillHandlers([whole, bases].filter(Boolean));
     profile = this.showHeat(profile, base);
     Object.assign(this, { profile });
     const isEmpty = !profile || !profile.stacks.length;
     this.nothing.hidden = !isEmpty;
-    this.nothing.textContent = this.hasPart ? "Nothing ended in this box." : profile ? ProfileView.emptiness(profile, kind) : nothing;
-    for (const element of this.controlled) element.hidden = isEmpty;
-    this.operations.section.hidden = this.lockTable.section.hidden = true;
+    this.nothing.textContent = this.hasPart ? "Nothing ended in this box."
+      : whole?.stacks.length && isEmpty ? `Nothing is of a handler with ${FlameText.printable(state.handler)} in its name.`
+        : profile ? ProfileView.emptiness(profile, kind) : nothing;
+    for (const element of this.controlled) element.hidden = isEmpty && !(state.handler && whole);
+    this.operations.section.hidden = this.lockTable.section.hidden = this.handlerTable.section.hidden = true;
     for (const [view, element] of Object.entries(this.places)) {
       element.hidden = isEmpty || view !== state.view;
     }
@@ -58,7 +66,31 @@ class ProfileView {
     this.showMatches(this.graph.search(state.search));
     this.showView();
     this.showTable(base);
-    this.showOperations(base, this.hasPart ? null : locks);
+    this.showOperations(base, this.hasPart || state.handler ? null : locks);
+    if (base || state.view === "source") return;
+    const inBox = this.hasPart ? HeatCells.profileOf(whole, state.part) : whole;
+    this.handlerTable.section.hidden = !this.handlerTable.show(inBox, valueIndex, state.hideIdle, state.handler);
+  }
+
+  /* What of a profile is of the chosen handler. */
+  ofHandler(profile) {
+    const { handler } = this.state;
+    if (!profile || !handler) return profile;
+    const known = this.handled.get(profile);
+    if (known?.handler === handler) return known.profile;
+    const part = Handlers.profileOf(profile, handler);
+    this.handled.set(profile, { handler, profile: part });
+    return part;
+  }
+
+  /* Fill in the choice of handlers: there is one if there are any. */
+  fillHandlers(profiles) {
+    const { handler } = this.controls;
+    const { handler: chosen } = this.state;
+    const names = Handlers.names(profiles);
+    if (chosen && !names.includes(chosen)) names.unshift(chosen); // a part of a name
+    handler.parentElement.hidden = !names.length;
+    ProfileView.fill(handler, [["", "all"], ...names.map((name) => [name, name])], chosen);
   }
 
   /* Shows the heatmap of a profile that was kept apart by time; returns what of it to show. */
@@ -180,21 +212,24 @@ class ProfileView {
       : profiles.some(({ operations, strings }) => operations.some((text) => strings[text]));
     const groups = [["", "nothing"]];
     if (hasOperations) groups.push(["operation", "operation"]);
-    for (const key of [...keys].sort()) groups.push([`label:${key}`, key === "lock" ? "lock" : `label ${key}`]);
+    for (const key of [...keys].sort()) groups.push([`label:${key}`, ["lock", Handlers.KEY].includes(key) ? key : `label ${key}`]);
     if (kind?.lock_option && !keys.has("lock")) groups.push(["lock", `lock (start serve with ${kind.lock_option})`]);
     const group = groups.some(([value]) => value === state.group && value !== "lock") ? state.group : "";
     const filled = [[controls.type, types, types[this.valueIndex][0]], [controls.group, groups, group]];
-    for (const [select, choices, chosen] of filled) {
-      const wanted = JSON.stringify(choices);
-      if (select.dataset.choices !== wanted) {
-        select.dataset.choices = wanted;
-        const option = ([value, text]) =>
-          newElement("option", { value, textContent: FlameText.printable(text), disabled: value === "lock" });
-        select.replaceChildren(...choices.map(option));
-      }
-      select.value = chosen;
-    }
+    for (const each of filled) ProfileView.fill(...each);
     return group;
+  }
+
+  /* Fill in the choices of a list, [value, text] each, unless they are there. */
+  static fill(select, choices, chosen) {
+    const wanted = JSON.stringify(choices);
+    if (select.dataset.choices !== wanted) {
+      select.dataset.choices = wanted;
+      const option = ([value, text]) =>
+        newElement("option", { value, textContent: FlameText.printable(text), disabled: value === "lock" });
+      select.replaceChildren(...choices.map(option));
+    }
+    select.value = chosen;
   }
 
   /* ---- Its elements ---- */
@@ -213,6 +248,9 @@ class ProfileView {
     });
     this.operations = new OperationTable(newElement("section", { id: "operations", ariaLabel: "Operations" }));
     this.lockTable = new LockTable(newElement("section", { id: "locks", ariaLabel: "Locks" }));
+    this.handlerTable = new HandlerTable(newElement("section", { id: "handlers", ariaLabel: "Handlers" }), {
+      onchoose: (handler) => this.onchange({ handler, zoom: [] }),
+    });
     const table = newElement("div", { id: "functions", className: "scroll" });
     this.functions = newElement("section", { ariaLabel: "Functions" },
       newElement("h2", { textContent: "Functions" }), table);
@@ -221,7 +259,7 @@ class ProfileView {
     this.display = this.makeOptions();
     this.controlled = [choice, this.display];
     container.append(this.heat.section, choice, this.display, this.nothing, ...Object.values(this.places),
-      this.operations.section, this.lockTable.section, this.functions, this.help);
+      this.handlerTable.section, this.operations.section, this.lockTable.section, this.functions, this.help);
     const actions = [
       { key: "c", label: "Copy stack", run: (frame, graph) => this.copy(graph.tree.stackOf(frame.node), graph) },
       { key: "s", label: "Callers and callees", run: (frame) => this.choose(frame) },
@@ -235,7 +273,7 @@ class ProfileView {
     this.calls = new CallGraph(this.places.graph, { onchoose: (row) => this.choose(row) });
     this.source = new SourceView(this.places.source, { onchoose: (file) => this.onchange({ file }) });
     for (const element of [...this.controlled, ...Object.values(this.places), this.nothing, this.idle,
-      this.operations.section, this.lockTable.section, this.functions, this.heat.section]) element.hidden = true; // until there is a profile
+      this.handlerTable.section, this.operations.section, this.lockTable.section, this.functions, this.heat.section]) element.hidden = true; // until there is a profile
     this.table = new FunctionTable(table, {
       onchoose: (row) => this.chosen(row), onsort: (sort) => this.onchange({ sort }),
     });
@@ -279,7 +317,7 @@ class ProfileView {
   makeBar() {
     const select = (id, name, choices = []) => {
       const made = newElement("select", { id }, ...choices.map(([value, text]) => new Option(text, value)));
-      const changes = id === "group" ? { zoom: [] } : {};
+      const changes = ["group", "handler"].includes(id) ? { zoom: [] } : {};
       made.addEventListener("change", () => this.onchange({ [name]: made.value, ...changes }));
       return made;
     };
@@ -290,12 +328,13 @@ class ProfileView {
       return made;
     };
     Object.assign(this.controls, {
-      type: select("value", "type"), group: select("group", "group"),
+      type: select("value", "type"), group: select("group", "group"), handler: select("handler", "handler"),
       layout: select("graph-layout", "layout", ViewState.LAYOUTS),
       inverted: tick("inverted", "inverted"), hideIdle: tick("hide-idle", "hideIdle"),
     });
-    const { type, group, layout, inverted, hideIdle } = this.controls;
+    const { type, group, handler, layout, inverted, hideIdle } = this.controls;
     const bar = newElement("div", { className: "bar", role: "group", ariaLabel: "View" },
+      newElement("label", {}, "Handler ", handler),
       newElement("label", {}, "Sample type ", type), newElement("label", {}, "Group by ", group),
       newElement("label", {}, "Layout ", layout), newElement("label", {}, inverted, " inverted"),
       newElement("label", {}, hideIdle, " hide idle waits"), this.idle);

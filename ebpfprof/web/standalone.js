@@ -43,7 +43,7 @@ class StandalonePage {
     this.view.show(profile, base, state, { sources, locks: summary.locks });
     const shown = this.view.profile;
     const isEmpty = base || !shown.stacks.length;
-    const sentence = this.view.hasPart ? "" : summary.sentence;
+    const sentence = this.view.hasPart || state.handler ? "" : summary.sentence;
     this.headline.textContent = isEmpty ? "" : sentence || headline(shown, this.view.valueIndex, state.hideIdle);
   }
 

@@ -38,12 +38,12 @@ const STRIPS = [
   {
     name: "memory", title: "Memory", unit: bytes,
     series: [
-      { name: "heap", look: "heap", drawn: "area", of: ({ memory }) => memory.heap, text: bytes },
-      { name: "goal", look: "goal", drawn: "line", of: ({ memory }) => memory.goal, text: bytes },
-      { name: "resident", look: "resident", drawn: "line", of: ({ memory }) => memory.resident, text: bytes },
-      { name: "GOMEMLIMIT", look: "memlimit", drawn: "limit", of: ({ memory }) => memory.gomemlimit, text: bytes },
-      { name: "container", look: "group", drawn: "line", of: ({ memory }) => memory.group_used, text: bytes },
-      { name: "its limit", look: "grouplimit", drawn: "limit", of: ({ memory }) => memory.group_limit, text: bytes },
+      { name: "heap", look: "heap", drawn: "area", of: ({ memory }) => memory.heap_bytes, text: bytes },
+      { name: "goal", look: "goal", drawn: "line", of: ({ memory }) => memory.goal_bytes, text: bytes },
+      { name: "resident", look: "resident", drawn: "line", of: ({ memory }) => memory.resident_bytes, text: bytes },
+      { name: "GOMEMLIMIT", look: "memlimit", drawn: "limit", of: ({ memory }) => memory.gomemlimit_bytes, text: bytes },
+      { name: "container", look: "group", drawn: "line", of: ({ memory }) => memory.group_used_bytes, text: bytes },
+      { name: "its limit", look: "grouplimit", drawn: "limit", of: ({ memory }) => memory.group_limit_bytes, text: bytes },
     ],
   },
   {

@@ -25,6 +25,7 @@ class ViewState {
       view: one("view", ViewState.VIEWS, ""),
       type: words.get("type") || "",
       group: words.get("group") || "",
+      handler: words.get("handler") || "",
       layout: one("layout", ViewState.LAYOUTS, "icicle"),
       inverted: words.get("inverted") === "1",
       hideIdle: idle === "1" ? false : idle === "0" ? true : hidesIdle,
@@ -53,6 +54,7 @@ class ViewState {
     put("view", state.view, "");
     put("type", state.type, "");
     put("group", state.group, "");
+    put("handler", state.handler, "");
     put("layout", state.layout, "icicle");
     put("inverted", state.inverted ? "1" : "", "");
     put("idle", state.hideIdle ? "0" : "1", hidesIdle ? "0" : "1");

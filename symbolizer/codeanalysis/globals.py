@@ -30,11 +30,13 @@ _SLICE_BYTES = 3 * _WORD_BYTES
 def allgs_address(binary: GoBinary) -> int:
     """Return the linked address of runtime.allgs, a slice {pointer, length, capacity}.
 
-    runtime.forEachG (runtime/proc.go, Go 1.19 to 1.27) loads it first: the pointer, then the
-    length. Raises GoTableError if its code differs.
+    runtime.forEachG (runtime/proc.go, Go 1.17 to 1.27) loads it first: the pointer, then the
+    length. Where locks have ranks (GOEXPERIMENT=staticlockranking), it loads that of
+    runtime.allglock before. Raises GoTableError if its code differs.
     """
+    ranks = 1 if binary.layout.offset("mutex", "key") else 0
     for function in binary.functions_named(_FOR_EACH_G):
-        loads = _loaded_words(binary.elf, function)[:2]
+        loads = _loaded_words(binary.elf, function)[ranks : ranks + 2]
         if (
             len(loads) == 2
             and loads[1] == loads[0] + _WORD_BYTES

@@ -1,9 +1,10 @@
 """The heap, its statistics and its pacer: variables of the runtime, found in code that uses them.
 
-runtime.(*mcache).refill (runtime/mcache.go, Go 1.19 to 1.27) loads mheap_.sweepgen, takes the
-address of mheap_.central, then twice that of memstats.heapStats, which is at its beginning, then
-that of gcController.totalAlloc, and last that of gcController itself. How far these lie behind the
-beginnings of their structs is known, so that each address is confirmed by two sources.
+runtime.(*mcache).refill (runtime/mcache.go, Go 1.17 to 1.27) loads mheap_.sweepgen, takes the
+address of mheap_.central, then twice that of memstats.heapStats, then that of a field of
+gcController, and last that of gcController itself. How far these lie behind the beginnings of their
+structs is known, so that each address is confirmed by two sources. In Go 1.18 only its size
+confirms the address of gcController, which is the first that follows.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from symbolizer.errors import GoTableError
 
 if TYPE_CHECKING:
     from symbolizer.go.binary import GoBinary
-    from symbolizer.go.runtime_layout import RuntimeLayout
 
 _REFILL: Final = "runtime.(*mcache).refill"
+_CONTROLLER: Final = "gcControllerState"
+_UPDATE: Final = "runtime.(*gcControllerState).update"  # from Go 1.18 on
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,8 @@ class MemoryGlobals:
 def memory_globals(binary: GoBinary) -> MemoryGlobals:
     """Find the variables. Raises GoTableError if the code is not as known."""
     layout = binary.layout
-    require_statistics(layout)
     sweepgen, central = (layout.offset("mheap", name) for name in ("sweepgen", "central"))
-    total = layout.offset("gcControllerState", "totalAlloc")
+    stats = layout.offset("mstats", "heapStats")
     for function in binary.functions_named(_REFILL):
         used = operands(binary.elf, function)
         generations = [operand.address for operand in used if operand.loads and operand.size == 4]
@@ -43,28 +44,31 @@ def memory_globals(binary: GoBinary) -> MemoryGlobals:
         if not generations:
             continue
         heap = generations[0] - sweepgen
-        at = named.index(heap + central) if heap + central in named else len(named)
-        statistics, again, alloc, *rest = [*named[at + 1 :], 0, 0, 0]
-        controller = alloc - total
-        variables = MemoryGlobals(heap, statistics, controller)
-        if statistics == again and controller in rest and _are_variables(binary, variables):
-            return variables
+        spans = heap + central
+        for before, statistics, again, *rest in (named[at:] for at in range(len(named) - 2)):
+            if before != spans or statistics == spans or statistics != again:
+                continue
+            controller = _controller(binary, rest)
+            variables = MemoryGlobals(heap, statistics - stats, controller)
+            if controller and _are_variables(binary, variables):
+                return variables
     raise GoTableError(
         f"{_REFILL} does not use the heap as in known versions of Go: this program was compiled in "
         "an unknown way"
     )
 
 
-def require_statistics(layout: RuntimeLayout) -> None:
-    """Raise GoTableError for a version that keeps statistics of its heap elsewhere: Go 1.17, 1.18.
-
-    They have neither gcController.totalAlloc nor a lock of their own for the memory profile.
-    """
-    if not layout.has("gcControllerState", "totalAlloc"):
-        raise GoTableError(
-            f"Go {layout.version} keeps the statistics of its heap in other places, which are not "
-            "read: Go 1.19 or newer is needed"
-        )
+def _controller(binary: GoBinary, named: list[int]) -> int:
+    """The address of gcController among those that refill names last; 0 if it is unknown."""
+    layout = binary.layout
+    if not named:
+        return 0
+    first, *rest = named
+    if not layout.has(_CONTROLLER, "totalAlloc") and binary.has_function(_UPDATE):
+        return first
+    field = "totalAlloc" if layout.has(_CONTROLLER, "totalAlloc") else "heapLive"
+    controller = first - layout.offset(_CONTROLLER, field)
+    return controller if controller in rest else 0
 
 
 def _are_variables(binary: GoBinary, variables: MemoryGlobals) -> bool:

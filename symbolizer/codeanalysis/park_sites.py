@@ -188,6 +188,7 @@ def _parking_calls(code: RuntimeCode) -> dict[int, str]:
     """Return the addresses of the calls that park, each with its hooked operation."""
     throws = {function.entry for function in code.functions(THROW)}
     calls = {}
+    code.look_up(pc for name in (_PARK, _PARK_UNLOCK, _LEAVE, _RECORD) for pc in code.calls(name))
     for name in (_PARK, _PARK_UNLOCK, _LEAVE):
         for call_pc in code.calls(name):
             operation = _hooked_operation(code, call_pc, name)

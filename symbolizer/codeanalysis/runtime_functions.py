@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from symbolizer.errors import GoTableError
+from symbolizer.frames import Frame
 from symbolizer.go.binary import Function, GoBinary
 from symbolizer.x86.disasm import Instruction, decode
 
@@ -30,6 +31,7 @@ class RuntimeCode:
         called = tuple(called)
         self._functions = binary.functions_by_name({*called, *others})
         self._calls = binary.call_sites(*(f for name in called for f in self._functions[name]))
+        self._frames: dict[int, tuple[Frame, ...]] = {}
 
     def functions(self, *names: str) -> list[Function]:
         """Return the functions of these names, which were given to the constructor."""
@@ -41,7 +43,13 @@ class RuntimeCode:
 
     def names_at(self, pc: int) -> list[str]:
         """Return the logical functions at `pc`, innermost first."""
-        return [frame.function for frame in self.binary.frames(pc)]
+        if pc not in self._frames:
+            self.look_up([pc])
+        return [frame.function for frame in self._frames[pc]]
+
+    def look_up(self, pcs: Iterable[int]) -> None:
+        """Look up together what names_at() returns of these addresses, which takes less time."""
+        self._frames |= self.binary.frames_many(pcs)
 
     def decoded(self, function: Function) -> tuple[Instruction, ...]:
         """Return the function's instructions."""

@@ -4,14 +4,13 @@ import os
 import struct
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import IO, Any, Final, Self, cast
-
-from elftools.elf.elffile import ELFFile
+from typing import Final, NamedTuple, Self
 
 from symbolizer.allowance import Allowance
-from symbolizer.elf.source import ByteSource, FileSource, MemorySource, SourceStream
+from symbolizer.elf.source import ByteSource, FileSource, MemorySource
 from symbolizer.errors import ElfError, UnsupportedElf
 
 PF_X: Final = 1
@@ -22,7 +21,7 @@ _MAX_SEGMENTS = 512
 _MAX_SECTIONS = 1024
 _MAX_NOTE_BYTES = 1 << 16
 _MAX_BUILD_ID_BYTES = 64
-_HEADERS_BUDGET_BYTES = 8 << 20
+_MAX_NAMES_BYTES = 1 << 20
 _NT_GNU_BUILD_ID = 3
 _ADDRESS_END = 1 << 64
 _MAX_LOADED_BYTES = 2 << 30
@@ -33,6 +32,12 @@ _MACHINES = {3: "x86", 8: "MIPS", 20: "PowerPC", 21: "PowerPC64", 22: "S390", 40
 _MACHINES |= {62: "x86-64", 183: "AArch64", 243: "RISC-V", 258: "LoongArch"}
 _TYPES = {0: "file without a type", 1: "relocatable object", 4: "core dump"}
 _ET_EXEC, _ET_DYN, _EM_X86_64 = 2, 3, 62
+_LOAD, _DYNAMIC, _NOTE = 1, 2, 4  # types of segments
+_NOTES, _NO_BITS = 7, 8  # types of sections
+# Elf64_Ehdr behind its first 16 bytes, Elf64_Phdr, Elf64_Shdr (elf.h)
+_ELF_HEADER = struct.Struct("<HHIQQQIHHHHHH")
+_PROGRAM = struct.Struct("<IIQQQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,58 +256,102 @@ def _checked_header(source: ByteSource) -> bytes:
     return header
 
 
+class _Program(NamedTuple):
+    """Elf64_Phdr (elf.h)."""
+
+    type: int
+    flags: int
+    offset: int
+    vaddr: int
+    paddr: int
+    filesz: int
+    memsz: int
+    align: int
+
+
+class _Header(NamedTuple):
+    """Elf64_Shdr (elf.h); `name` is an offset in the section of names."""
+
+    name: int
+    type: int
+    flags: int
+    addr: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+    entry_bytes: int
+
+
 def _parse(source: ByteSource, header: bytes) -> _Parsed:
     """Read segments and sections; without sections if their headers contradict themselves."""
-    try:
-        return _parse_with(SourceStream(source, budget=_HEADERS_BUDGET_BYTES), source.size)
-    except ElfError:
-        # Zero e_shoff, and e_shentsize to e_shstrndx: as if the file had no sections.
-        bare = header[:40] + bytes(8) + header[48:58] + bytes(6)
-        stream = SourceStream(source, head=bare, budget=_HEADERS_BUDGET_BYTES)
-        return _parse_with(stream, source.size)
-
-
-def _parse_with(stream: SourceStream, size: int) -> _Parsed:
-    try:
-        elf = ELFFile(cast("IO[bytes]", stream))
-        if elf.num_segments() > _MAX_SEGMENTS or elf.num_sections() > _MAX_SECTIONS:
-            raise ElfError("the file has more segments or sections than any real program")
-        headers = [segment.header for segment in elf.iter_segments()]
-        sections = [(section.name, section.header) for section in elf.iter_sections()]
-        is_pie = elf.header["e_type"] == "ET_DYN"
-        entry = elf.header["e_entry"]
-    except ElfError:
-        raise
-    except Exception as error:
-        raise ElfError(f"the ELF headers are corrupt: {error}") from error
-    loads = tuple(_segment(header, size) for header in headers if header["p_type"] == "PT_LOAD")
+    kind, _, _, entry, phoff, shoff, *_, phsize, phnum, shsize, shnum, names = (
+        _ELF_HEADER.unpack_from(header, 16)
+    )
+    programs = [
+        _Program(*fields)
+        for fields in _table(source, phoff, _PROGRAM, phsize, phnum, _MAX_SEGMENTS)
+    ]
+    loads = tuple(_segment(program, source.size) for program in programs if program.type == _LOAD)
     if not loads:
         raise ElfError("the file has nothing to load: no PT_LOAD segment")
     if sum(load.filesz for load in loads) > _MAX_LOADED_BYTES:
         raise ElfError("the file loads more than 2 GiB, which no x86-64 program does")
-    notes = [_range(header) for header in headers if header["p_type"] == "PT_NOTE"]
-    dynamics = [_range(header) for header in headers if header["p_type"] == "PT_DYNAMIC"]
-    notes += [(h["sh_offset"], h["sh_size"]) for _, h in sections if h["sh_type"] == "SHT_NOTE"]
+    sections: list[tuple[str, _Header]] = []
+    with suppress(ElfError):
+        sections = _sections(source, shoff, shsize, shnum, names)
+    notes = [(program.offset, program.filesz) for program in programs if program.type == _NOTE]
+    dynamic = [(each.offset, each.filesz) for each in programs if each.type == _DYNAMIC]
+    notes += [(section.offset, section.size) for _, section in sections if section.type == _NOTES]
     named: dict[str, Section] = {}
     for name, section_header in sections:
         section = _section(name, section_header)
-        if section.nobits or section.offset + section.size <= size:
+        if section.nobits or section.offset + section.size <= source.size:
             named.setdefault(name, section)
-    return _Parsed(is_pie, entry, loads, named, notes, dynamics[0] if dynamics else None)
+    is_pie = kind == _ET_DYN
+    return _Parsed(is_pie, entry, loads, named, notes, dynamic[0] if dynamic else None)
 
 
-def _range(header: Mapping[str, Any]) -> tuple[int, int]:
-    return header["p_offset"], header["p_filesz"]
+def _table(
+    source: ByteSource, offset: int, kind: struct.Struct, size: int, count: int, most: int
+) -> Iterator[tuple[int, ...]]:
+    """The headers of a table of `count`, of `size` bytes each. Raises ElfError."""
+    if not offset or not count:
+        return iter(())
+    if size != kind.size:
+        raise ElfError(f"the ELF headers are corrupt: one of a table has {size} bytes")
+    if count > most:
+        raise ElfError("the file has more segments or sections than any real program")
+    return kind.iter_unpack(source.read(offset, size * count))
 
 
-def _segment(header: Mapping[str, Any], size: int) -> Segment:
-    segment = Segment(
-        vaddr=header["p_vaddr"],
-        memsz=header["p_memsz"],
-        offset=header["p_offset"],
-        filesz=header["p_filesz"],
-        flags=header["p_flags"],
-    )
+def _sections(
+    source: ByteSource, offset: int, size: int, count: int, names: int
+) -> list[tuple[str, _Header]]:
+    """The sections by name, in order; `names` is the number of the one with the names.
+
+    Raises ElfError.
+    """
+    headers = [
+        _Header(*fields) for fields in _table(source, offset, _SECTION, size, count, _MAX_SECTIONS)
+    ]
+    if not headers:
+        return []
+    if names >= len(headers):
+        raise ElfError("the ELF headers are corrupt: no section has the names of sections")
+    text = source.read(headers[names].offset, min(headers[names].size, _MAX_NAMES_BYTES))
+    ends = [text.find(b"\0", header.name) for header in headers]
+    if -1 in ends:
+        raise ElfError("the ELF headers are corrupt: the name of a section does not end")
+    return [
+        (text[header.name : end].decode("utf-8", "replace"), header)
+        for header, end in zip(headers, ends, strict=True)
+    ]
+
+
+def _segment(header: _Program, size: int) -> Segment:
+    segment = Segment(header.vaddr, header.memsz, header.offset, header.filesz, header.flags)
     if segment.offset + segment.filesz > size:
         raise ElfError(
             f"the segment at {segment.vaddr:#x} runs past the end of the file: it is truncated"
@@ -312,14 +361,14 @@ def _segment(header: Mapping[str, Any], size: int) -> Segment:
     return segment
 
 
-def _section(name: str, header: Mapping[str, Any]) -> Section:
+def _section(name: str, header: _Header) -> Section:
     return Section(
         name=name,
-        vaddr=header["sh_addr"],
-        offset=header["sh_offset"],
-        size=header["sh_size"],
-        flags=header["sh_flags"],
-        nobits=header["sh_type"] == "SHT_NOBITS",
+        vaddr=header.addr,
+        offset=header.offset,
+        size=header.size,
+        flags=header.flags,
+        nobits=header.type == _NO_BITS,
     )
 
 

@@ -5,7 +5,6 @@ profiler that reads other users' files as root must survive that. A pread past t
 back short, which is an error like any other.
 """
 
-import io
 import os
 import stat
 from typing import Protocol
@@ -94,53 +93,6 @@ class MemorySource:
         """Forget the bytes."""
         self._data = b""
         self.size = 0
-
-
-class SourceStream(io.RawIOBase):
-    """A ByteSource as the seekable binary stream that pyelftools needs.
-
-    `head` replaces the first bytes of the file. Reading more than `budget` bytes in total raises
-    ElfError: a string that does not end must not make a parser read the whole file.
-    """
-
-    def __init__(self, source: ByteSource, head: bytes = b"", budget: int = MAX_READ_BYTES) -> None:
-        super().__init__()
-        self._source = source
-        self._head = head
-        self._budget = budget
-        self._position = 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the position in bytes."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move as io.IOBase.seek does; a position past the end reads as empty."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}
-        self._position = max(0, base[whence] + offset)
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Return up to `size` bytes, fewer only at the end of the file."""
-        left = max(0, self._source.size - self._position)
-        size = left if size is None or size < 0 else min(size, left)
-        self._budget -= size
-        if self._budget < 0:
-            raise ElfError("the file's headers make a reader read without end")
-        data = self._source.read(self._position, size)
-        if self._position < len(self._head):
-            head = self._head[self._position : self._position + size]
-            data = head + data[len(head) :]
-        self._position += size
-        return data
 
 
 def _check_range(offset: int, size: int, total: int) -> None:

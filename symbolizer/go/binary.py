@@ -15,7 +15,15 @@ import numpy as np
 
 from symbolizer.elf.file import ElfFile
 from symbolizer.elf.relocations import RelocatedWords
-from symbolizer.errors import ElfError, GoTableError, ObfuscatedProgram, UnsupportedGoVersion
+from symbolizer.errors import (
+    ElfError,
+    GoTableError,
+    NotGoError,
+    ObfuscatedProgram,
+    OtherCompiler,
+    PackedProgram,
+    UnsupportedGoVersion,
+)
 from symbolizer.frames import Frame
 from symbolizer.go.arguments import ArgumentLookup, Arguments
 from symbolizer.go.buildinfo import BuildInfo, read_build_info
@@ -23,8 +31,9 @@ from symbolizer.go.inline import InlineTables
 from symbolizer.go.lookup import FrameLookup
 from symbolizer.go.moduledata import ModuleData, find_moduledata
 from symbolizer.go.name_index import NameIndex
+from symbolizer.go.other_makers import is_packed, other_compiler
 from symbolizer.go.pclntab import GO_1_20, FuncRecord, PclnTable, find_pclntab
-from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table, value_at
+from symbolizer.go.pcvalue import NO_VALUE, read_table, steps, value_at
 from symbolizer.go.runtime_layout import RuntimeLayout, known_range, layout_for
 from symbolizer.go.version import GoVersion
 from symbolizer.x86.call_sites import CALL_BYTES, InstructionStarts, candidate_calls
@@ -106,13 +115,20 @@ class GoBinary:
     def open(cls, elf: ElfFile, *, allow_unknown_version: bool = False) -> Self:
         """Find the program's tables in `elf`, which the caller closes.
 
-        Raises NotGoError if it is not a Go program, UnsupportedGoVersion if its runtime's layout
-        is unknown (unless `allow_unknown_version`: then the nearest known layout is used),
+        Raises NotGoError if it is not a Go program (PackedProgram if it may hold one),
+        UnsupportedGoVersion if its runtime's layout is unknown (unless `allow_unknown_version`:
+        then the nearest known layout is used), OtherCompiler if the runtime is not Go's own,
         ObfuscatedProgram if it hides its version, and GoTableError if its tables contradict
         themselves.
         """
         try:
             table = find_pclntab(elf)
+        except NotGoError as error:
+            if is_packed(elf):
+                raise PackedProgram from error
+            if compiler := other_compiler(elf):
+                raise OtherCompiler(compiler) from error
+            raise
         except UnsupportedGoVersion as error:
             info = _build_info(elf)
             named = f" (it names {info.version[:64]!r})" if info and info.version else ""
@@ -283,7 +299,7 @@ class GoBinary:
         table = read_table(self._table.pctab, self._table.function(function.index).pcsp)
         deltas = []
         start = function.entry
-        for offset, delta in PcValues([table]).steps(0):
+        for offset, delta in steps(table):
             end = min(function.entry + offset, function.end)
             if end > start:
                 deltas.append((start, end, delta))

@@ -44,6 +44,18 @@ def value_at(table: bytes, code_offset: int) -> int:
     """
     if len(table) > _SMALL_TABLE_BYTES or code_offset < 0:
         return int(PcValues([table]).at(np.array([0]), np.array([code_offset]))[0])
+    return next((value for end, value in _steps(table) if code_offset < end), NO_VALUE)
+
+
+def steps(table: bytes) -> list[tuple[int, int]]:
+    """Return a whole table as (offset where a range ends, its value), ascending.
+
+    As PcValues.steps(), which it uses for large tables. Raises GoTableError as PcValues does.
+    """
+    return PcValues([table]).steps(0) if len(table) > _SMALL_TABLE_BYTES else [*_steps(table)]
+
+
+def _steps(table: bytes) -> Iterator[tuple[int, int]]:
     value, end = NO_VALUE, 0
     numbers = _numbers(table)
     for change in numbers:
@@ -54,9 +66,7 @@ def value_at(table: bytes, code_offset: int) -> int:
         end += step
         if abs(value) >= _INT32_END or end >> _CODE_BITS:
             raise GoTableError("a pc-value table has a number of more than 32 bits")
-        if code_offset < end:
-            return value
-    return NO_VALUE
+        yield end, value
 
 
 class PcValues:

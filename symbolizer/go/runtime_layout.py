@@ -17,12 +17,8 @@ from symbolizer.frames import FuncRole
 from symbolizer.go.version import GoVersion
 
 _DATA: Final = "data/goruntime.json"
-_UNREADABLE = frozenset(("staticlockranking",))
-"""Experiments whose programs can't be read (internal/goexperiment/flags.go).
-
-staticlockranking gives each runtime.mutex a rank, so all that lies behind one moves, and the code
-that takes locks is another. Other experiments that move fields have their layouts in the data.
-"""
+_WITHOUT_REGISTERS: Final = "noregabi"
+"""How the experiments of Go 1.17 begin that pass arguments on the stack, as older versions do."""
 
 _OLD_ROLE_NAMES: Final = {"runfinq": "runFinalizers", "jmpdefer": "normal"}
 
@@ -136,8 +132,8 @@ class RuntimeLayout:
         return self.structs[struct].fields[field]
 
     def has(self, struct: str, field: str) -> bool:
-        """Whether the struct has the field in this version."""
-        return field in self.structs[struct].fields
+        """Whether the version has the struct, with that field."""
+        return struct in self.structs and field in self.structs[struct].fields
 
     def is_of(self, version: GoVersion) -> bool:
         """Whether it is the layout of that version, and not the nearest known one."""
@@ -157,16 +153,17 @@ def layout_for(version: GoVersion, *, allow_unknown_version: bool = False) -> Ru
 
     Raises UnsupportedGoVersion for an unknown version, and for a development version, whose layout
     may change, unless `allow_unknown_version`: then the nearest known layout is returned. Raises it
-    in any case for an experiment that has a layout of its own, and for versions that are older than
-    the first known one: they pass arguments on the stack.
+    in any case for programs that pass arguments on the stack, as versions do that are older than
+    the first known one, and for experiments whose layout together, or with an old patch release, is
+    unknown.
     """
-    other = [name for name in version.experiments if name in _UNREADABLE]
-    if other:
-        raise UnsupportedGoVersion(
-            f"the program was built with GOEXPERIMENT={other[0]}, which changes the layout of the "
-            "runtime's structs",
-            remedy="build it without that experiment",
-        )
+    for name in version.experiments:
+        if name.startswith(_WITHOUT_REGISTERS):
+            raise UnsupportedGoVersion(
+                f"the program was built with GOEXPERIMENT={name}, which passes arguments on the "
+                "stack",
+                remedy="build it without that experiment",
+            )
     minors = _known_minors()
     if version.minor in range(minors[0]):
         raise UnsupportedGoVersion(
@@ -182,6 +179,13 @@ def layout_for(version: GoVersion, *, allow_unknown_version: bool = False) -> Ru
     nearest = min(minors, key=lambda minor: (abs(minor - version.minor), -minor))
     entry = _data()[f"1.{nearest}"]
     experiments = sorted(entry["experiments"].keys() & set(version.experiments))
+    unknown = [name for name in version.experiments if name in _moving() - {*experiments}]
+    if unknown:
+        raise UnsupportedGoVersion(
+            f"the program was built with GOEXPERIMENT={unknown[0]}, whose runtime layout is "
+            f"unknown for Go 1.{version.minor}",
+            remedy="build it without that experiment",
+        )
     earlier = [patch for patch in entry.get("earlier", {}) if version.patch <= int(patch)]
     is_earlier = known and not version.stage and bool(earlier)
     return _layout(
@@ -210,6 +214,12 @@ def _data() -> dict[str, Any]:
 
 
 @cache
+def _moving() -> frozenset[str]:
+    """The experiments that move fields, each in some version."""
+    return frozenset(name for entry in _data().values() for name in entry["experiments"])
+
+
+@cache
 def _known_minors() -> tuple[int, ...]:
     return tuple(sorted(int(version.removeprefix("1.")) for version in _data()))
 
@@ -219,10 +229,18 @@ def _layout(version: str, experiments: tuple[str, ...], earlier: str | None) -> 
     """The layout of a minor version; `earlier` is the last patch release that differs from it."""
     entry = _data()[version]
     other = entry["earlier"][earlier] if earlier is not None else {}
-    rows = entry["structs"] | other.get("structs", {})
-    entry = entry | other
+    changed = dict(other.get("structs", {}))
     for name in experiments:
-        rows.update(entry["experiments"][name])
+        rows_of_it = entry["experiments"][name]
+        if changed.keys() & rows_of_it.keys():
+            raise UnsupportedGoVersion(
+                f"the program was built with GOEXPERIMENT={','.join(experiments)}, whose runtime "
+                "layout is unknown for its version",
+                remedy="build it without these experiments",
+            )
+        changed |= rows_of_it
+    rows = entry["structs"] | changed
+    entry = entry | other
     structs = {
         name: StructLayout(row["size"], MappingProxyType(row["fields"]))
         for name, row in rows.items()

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from symbolizer.errors import GoTableError
+from symbolizer.go.runtime_layout import RuntimeLayout
 
 MAX_BYTES: Final = 128 << 20
 """More than the read-only data of any program that was seen."""
@@ -93,10 +94,15 @@ class TypeDescriptor:
 class TypeDescriptors:
     """The descriptors in the bytes from moduledata.types to moduledata.etypes, by address."""
 
-    def __init__(self, data: bytes, start: int) -> None:
-        """`start` is the address of the first byte; pointers in `data` are of the same kind."""
+    def __init__(self, data: bytes, start: int, *, flags_in_offsets: bool = False) -> None:
+        """`start` is the address of the first byte; pointers in `data` are of the same kind.
+
+        `flags_in_offsets`: bit 0 of a field's offset says that it is embedded, as in Go 1.18 and
+        older (runtime/type.go, structfield.offsetAnon).
+        """
         self._data = data
         self._start = start
+        self._flags_in_offsets = flags_in_offsets
         self._known: dict[int, TypeDescriptor | None] = {}
 
     def at(self, address: int) -> TypeDescriptor | None:
@@ -220,12 +226,14 @@ class TypeDescriptors:
         at = self._offset(fields, count * _FIELD.size)
         part = self._data[at : at + count * _FIELD.size]
         for name, type_at, offset in _FIELD.iter_unpack(part):
+            flags, text = self._name(name)
+            is_open = bool(flags & (_EXPORTED | _EMBEDDED))
+            if self._flags_in_offsets:
+                is_open |= bool(offset & 1)
+                offset >>= 1
             if offset > size:
                 raise GoTableError("a field lies outside of its struct")
-            flags, text = self._name(name)
-            struct_fields.append(
-                StructField(text, type_at, offset, bool(flags & (_EXPORTED | _EMBEDDED)))
-            )
+            struct_fields.append(StructField(text, type_at, offset, is_open))
         return tuple(struct_fields)
 
     def _full_name(self, address: int, text: int, flags: int) -> tuple[str, str]:
@@ -271,3 +279,8 @@ def _escaped(path: str) -> str:
     """
     head, slash, last = path.rpartition("/")
     return f"{head}{slash}{last.replace('.', '%2e')}"
+
+
+def has_flags_in_offsets(layout: RuntimeLayout) -> bool:
+    """See TypeDescriptors."""
+    return layout.has("structfield", "offsetAnon")

@@ -1,6 +1,6 @@
 """Files, lines and inlined calls of native code, from DWARF of gcc, clang, rustc and Go.
 
-pyelftools is not used for it: it keeps an object for each entry that it passes, and trusts each
+pyelftools is not used: it keeps an object for each entry that it passes, and trusts each
 size. Here a lookup reads the entries and the line programs of the units that have its addresses,
 keeps only the answers, and counts its work.
 """

@@ -5,8 +5,9 @@ the opcode, read as a little-endian integer, are target - a - 5 modulo 2**32. A 
 in the middle of another instruction; the caller checks that.
 """
 
+import ctypes
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -58,19 +59,28 @@ class InstructionStarts:
         import capstone  # 5 MB, which a process that only describes programs does not need
 
         self._decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+        # Its methods make Python's objects of each instruction, which takes five times as long.
+        self._library: Any = capstone._cs
+        self._kind: Any = capstone._cs_insn
 
     def among(self, code: bytes, entry: int, addresses: list[int]) -> list[int]:
         """Return those of the ascending `addresses` at which an instruction begins.
 
-        `code` is the function's text from `entry` on. Decoding stops at the last address, and at
-        bytes that are not an instruction.
+        `code` is the function's text from `entry` on. Decoding stops at bytes that are not an
+        instruction.
         """
-        wanted = set(addresses)
-        last = addresses[-1]
-        calls = []
-        for address, _, _, _ in self._decoder.disasm_lite(code, entry):
-            if address in wanted:
-                calls.append(address)
-            if address >= last:
-                break
-        return calls
+        decoded = ctypes.POINTER(self._kind)()
+        count = self._library.cs_disasm(
+            self._decoder.csh, code, len(code), entry, 0, ctypes.byref(decoded)
+        )
+        if not count:
+            return []
+        try:
+            at = ctypes.addressof(decoded.contents) + self._kind.address.offset
+            size = (count - 1) * ctypes.sizeof(self._kind) + ctypes.sizeof(ctypes.c_uint64)
+            data = (ctypes.c_char * size).from_address(at)
+            starts = np.ndarray(count, "<u8", data, strides=(ctypes.sizeof(self._kind),))
+            is_start = np.isin(np.array(addresses, np.uint64), starts)
+        finally:
+            self._library.cs_free(decoded, count)
+        return [address for address, begins in zip(addresses, is_start, strict=True) if begins]

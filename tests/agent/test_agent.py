@@ -128,6 +128,8 @@ def _answered(text: str) -> set[str]:
             names.add(name)
             # With the name of OpenMetrics, in which a counter's has no suffix.
             names.add(f"{name.removesuffix('_total')}_total" if kind == "counter" else name)
+            if kind == "histogram":
+                names.update(f"{name}_{part}" for part in ("bucket", "count", "sum"))
     return names
 
 

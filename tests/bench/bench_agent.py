@@ -1,17 +1,18 @@
 """What the agent takes beside many processes, of which some come and go.
 
-    python -m tests.bench.bench_agent [--processes 1,10,50,100,200] [--churn 50] [--seconds 120]
-                                      [--window 30s] [--node-overhead 100] [--memory 512MiB]
-                                      [--explain 1m]
+    python -m tests.bench.bench_agent [--processes 1,10,50,200,1000] [--churn 50] [--seconds 120]
+                                      [--window 60s] [--node-overhead 100] [--memory 512MiB]
+                                      [--at-once 128] [--explain 1m]
 
 As root. For each number it starts that many Go programs (tests/targets/crowd; one in ten waits for
-10 ms each time, the others for 200 ms), and all the time that many more each second that end at
-once. An agent that may record none of them shows what it takes to watch the machine; another one
-records them all. The table has, from the agent's own metrics, CPU time in percent of one processor
-once all are recorded, the most memory that any sample found, and the time until all were recorded
-and until the agent had ended. If all of them at once don't fit into --memory, they have turns: then
-all were recorded once each has had one. With --explain, a third agent also explains each process
-that often: the table has its CPU time, and what an explanation takes.
+10 ms each time, the others for 200 ms; a quarter are builds of ten other versions of Go), and all
+the time that many more each second that end at once. An agent that may record none of them shows
+what it takes to watch the machine; another one records them all. The table has, from the agent's
+own metrics, CPU time in percent of one processor once all are recorded, the most memory (Pss, with
+all its processes) that any sample found, and the time until all were recorded and until the agent
+had ended. If all of them at once don't fit into --memory, or exceed --at-once, they have turns:
+then all were recorded once each has had one. With --explain, a third agent also explains each
+process that often: the table has its CPU time, and what an explanation takes.
 
 Fails if an agent reports a loss, takes a tenth more than --memory, leaves a probe, has recorded a
 process that came and went, or has not recorded all.
@@ -35,11 +36,15 @@ from tests.agent.running import RunningAgent, settings
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
 from tests.targets_run import Target
+from tests.toolchains import MINORS
 
 _BUSY_EVERY: Final = 10
 _BUSY, _QUIET = "10ms", "200ms"
+_OTHER_EVERY: Final = 4
+_OTHERS: Final = MINORS[:-1]
 _STEP_S: Final = 2.0
-_MOST_S: Final = 600.0  # until all are recorded
+_APART_S: Final = 15.0  # between samples of memory, as a scraper's: each reads every process
+_MOST_S: Final = 1200.0  # until all are recorded
 _FOR_A_MOMENT: Final = 1.1  # times --memory: probes of many windows are in at some times
 _CPU: Final = "ebpfprof_agent_cpu_seconds_total"
 _MEMORY: Final = 'ebpfprof_agent_memory_bytes{of="agent"}'
@@ -118,7 +123,10 @@ def crowd(count: int, env: dict[str, str]) -> Iterator[list[Target]]:
         for number in range(count):
             each = _QUIET if number % _BUSY_EVERY else _BUSY
             arguments = ("-goroutines=2", f"-each={each}")
-            targets.append(held.enter_context(Target.start(program("crowd"), *arguments, env=env)))
+            is_other = number % _OTHER_EVERY == 1
+            minor = _OTHERS[number // _OTHER_EVERY % len(_OTHERS)] if is_other else MINORS[-1]
+            built = program("crowd", minor)
+            targets.append(held.enter_context(Target.start(built, *arguments, env=env)))
         yield targets
         for target in targets:
             target.kill()
@@ -139,7 +147,7 @@ def measured(
         max_memory=given.memory,
         max_overhead=1,
         max_node_overhead=given.node_overhead,
-        max_processes=max(1, len(targets) + 10),
+        max_processes=given.at_once or max(1, len(targets) + 10),
         min_age="3s",
         explain=explain or 0,
     )
@@ -153,8 +161,8 @@ def measured(
                 break
         all_after_s, before, since_s = time.monotonic() - begun_s, read(agent), time.monotonic()
         until_s = since_s + (given.seconds if most else min(60, given.seconds / 2))
-        while time.monotonic() < until_s:
-            churn.go_on(_STEP_S)
+        while (left_s := until_s - time.monotonic()) > 0:
+            churn.go_on(min(_APART_S, left_s))
             memory.sample()
         now = read(agent)
         passed_s = time.monotonic() - since_s
@@ -192,12 +200,13 @@ def measured(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--processes", default="1,10,50,100,200")
+    parser.add_argument("--processes", default="1,10,50,200,1000")
     parser.add_argument("--churn", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--window", default="30s")
+    parser.add_argument("--window", default="60s")
     parser.add_argument("--node-overhead", type=float, default=100)
     parser.add_argument("--memory", default="512MiB")
+    parser.add_argument("--at-once", type=int, help="how many are recorded at once; all by default")
     parser.add_argument("--explain", default="", metavar="TIME")
     given = parser.parse_args()
     print("processes  watching  recording     each   memory  all after  ended in  came and went")

@@ -49,7 +49,7 @@ def run(path: Path, stacks: int, part: str) -> None:
         sites = probe_sites(binary)
         mapping = Mapping(0x400000, 0x10000000, 0, str(path), "")
         nobody = cast("Target", None)  # names come from the file alone
-        go = GoTarget(nobody, binary, 0, (mapping,), sites, None)
+        go = GoTarget(nobody, "", binary, 0, (mapping,), sites, None)
         chance = random.Random(SEED)
         callers = [chance.randrange(binary.text_start, binary.text_end) for _ in range(CALLERS)]
         totals = [

@@ -71,7 +71,8 @@ def bpf_runs() -> tuple[BpfRun, ...]:
     found += [BpfRun(part, "", FRAMES[0], ns) for part, ns in parts_ns().items()]
     with ExitStack() as held:
         for sampling, rate_ns in SAMPLINGS.items():
-            ours = LiveRecorder(held, kinds=("block",), block_rate_ns=rate_ns)
+            # Called by another program, the kernel would measure them together.
+            ours = LiveRecorder(held, kinds=("block",), block_rate_ns=rate_ns, dispatches=False)
             for frames in FRAMES:
                 running = Running(PINGPONG, held)
                 pid = running.target.pid

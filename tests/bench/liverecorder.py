@@ -2,8 +2,8 @@
 
     python -m tests.bench.liverecorder OPTIONS
 
-OPTIONS are those of profilers.options.Options, as JSON. Prints "ready PID" once the programs are
-loaded, then obeys the lines that it reads:
+OPTIONS are those of profilers.options.Options, as JSON, and `dispatches` of BpfProgram. Prints
+"ready PID" once the programs are loaded, then obeys the lines that it reads:
 
     add PID       opens a process; prints "added"
     start PID     records it; prints "started"
@@ -28,6 +28,7 @@ from typing import Any, Final
 
 import psutil
 
+from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.overhead.cost import Cost
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.waits.coverage import WaitsCoverage
@@ -74,6 +75,7 @@ def main() -> int:
     starts: dict[int, ProcessSums] = {}
     options: dict[str, Any] = json.loads(sys.argv[1])
     options["kinds"] = tuple(options["kinds"])
+    BpfProgram.dispatches = options.pop("dispatches", True)
     with LiveSession(Options(**options)) as session:
         print("ready", os.getpid(), flush=True)
         for line in sys.stdin:

@@ -144,12 +144,12 @@ def point(number: int, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
         "goroutines": {state: 3 * place for place, state in enumerate(GROUPS)},
         "cpu": {"used": 0.5, "throttled": 0.25, "quota": 0.75, "gomaxprocs": 8},
         "memory": {
-            "heap": (40 + number) << 20,
-            "goal": 100 << 20,
-            "gomemlimit": None,
-            "resident": 120 << 20,
-            "group_used": 110 << 20,
-            "group_limit": 1 << 30,
+            "heap_bytes": (40 + number) << 20,
+            "goal_bytes": 100 << 20,
+            "gomemlimit_bytes": None,
+            "resident_bytes": 120 << 20,
+            "group_used_bytes": 110 << 20,
+            "group_limit_bytes": 1 << 30,
         },
         "collections": {"count": 3, "stopped": 0.001},
         **fields,
@@ -170,6 +170,8 @@ class PageServer:
     """Of goroutines that hang or leak."""
     explanation: dict[str, Any] = field(default_factory=explanation)
     """What is wrong, or an error."""
+    references: dict[str, Any] = field(default_factory=lambda: {"error": "No heap was made up."})
+    """What keeps memory alive, or an error."""
     points: list[dict[str, Any]] = field(default_factory=lambda: [point(n) for n in range(MOMENTS)])
     """The last minutes."""
     unwatched: str = ""
@@ -229,6 +231,9 @@ class PageServer:
         if path.endswith("/explain"):
             code = 500 if "error" in self.explanation else 200
             return code, "application/json", json.dumps(self.explanation).encode()
+        if path.endswith("/references"):
+            code = 500 if "error" in self.references else 200
+            return code, "application/json", json.dumps(self.references).encode()
         if path.endswith("/series"):
             points = [one for one in self.points if one["time_s"] > float(query["after"])]
             series = {"interval_s": 2.0, "kept_s": 600.0, "problem": "", "points": points}

@@ -65,6 +65,7 @@ class FakeTarget:
     watched_s: int = 0
     events: int = 0
     is_removed: bool = False
+    handlers: Any = None
     has_lengths: bool = False
     """Whether its block profile has the lengths of its waits."""
 

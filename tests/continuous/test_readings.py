@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,7 +11,9 @@ import pytest
 from ebpfprof.continuous.manager import Manager
 from ebpfprof.continuous.readings import NotRecordedError
 from ebpfprof.errors import TargetGone
+from ebpfprof.profile.handlers import HANDLER
 from ebpfprof.profile.kind import Endpoint, ProfileKind
+from ebpfprof.profile.model import Label, Profile
 from ebpfprof.profilers.registry import registered
 from tests.continuous.fakes import PID, FakeLive, FakeTarget, counts, made
 from tests.continuous.loops import run
@@ -107,5 +109,53 @@ def test_reading_an_unrecorded_process_is_an_error() -> None:
             await manager.readings.begin(process, "cpu")
         with pytest.raises(NotRecordedError, match=f"Process {PID} was not recorded in that time"):
             await manager.readings.between(process, "block", 0, float("inf"))
+
+    run(work())
+
+
+@dataclass
+class Renamed:
+    """As ProcessHandlers, of a handler whose name changes."""
+
+    name: str
+
+    def labelled(self, profiles: Sequence[Profile]) -> list[Profile]:
+        label = Label(HANDLER, self.name)
+        return [
+            replace(one, samples=tuple(replace(s, labels=(label,)) for s in one.samples))
+            for one in profiles
+        ]
+
+
+def test_names_of_handlers_that_change_change_no_sums() -> None:
+    """Profiles are added up and subtracted without the names, and have those of now."""
+
+    def shown(profile: Profile) -> tuple[list[int], set[object]]:
+        return counts(profile), {label.value for s in profile.samples for label in s.labels}
+
+    async def work() -> None:
+        given: list[tuple[list[int], set[object]]] = []
+        manager, process, target = made()
+        target.handlers = Renamed("main.get")
+        agents, of_agent, recorded = made(
+            on_window=lambda _, window: given.append(shown(window.profiles["block"]))
+        )
+        recorded.handlers = target.handlers
+        async with manager.leases.recording(process), agents.leases.recording(of_agent):
+            target.work(5)
+            assert shown(await manager.readings.since_last(process, "mutex"))[1] == {"main.get"}
+            await manager.readings.end_window(process)
+            target.handlers.name = "main.get: GET /a"
+            target.work(2)
+            recorded.work(3)
+            await agents.readings.end_window(of_agent)
+            new = await manager.readings.since_last(process, "mutex")
+            assert shown(new) == ([2], {"main.get: GET /a"})
+            whole = await manager.readings.snapshot(process, "block")
+            assert shown(whole) == ([7, 1], {"main.get: GET /a"})
+        of_time = await manager.readings.between(process, "block", 0, float("inf"))
+        assert shown(of_time)[1] == {"main.get: GET /a"}
+        assert len(of_time.samples) == len(whole.samples)
+        assert given[0] == ([3, 1], {"main.get: GET /a"})
 
     run(work())

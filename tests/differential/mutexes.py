@@ -12,7 +12,7 @@ from ebpfprof.export import pprof
 from ebpfprof.profile.model import Kind, Profile, Sample
 from tests.differential.stacks import Value
 from tests.recorder import recording
-from tests.targets_run import Target
+from tests.targets_run import Command, Target
 
 MUTEXOPS = Path(__file__).parent.parent / "targets" / "mutexops"
 
@@ -52,7 +52,7 @@ class Run:
 
 
 def record(
-    program: Path,
+    program: Command,
     folder: Path,
     *arguments: str,
     kinds: tuple[Kind, ...] = ("mutex",),

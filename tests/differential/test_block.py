@@ -15,7 +15,7 @@ from ebpfprof.profile.model import Profile
 from tests.builds import BUILDS, NEWEST, VERSIONS, builds, in_full, versions
 from tests.differential.stacks import Value, by_stack, delay_differences, differences
 from tests.recorder import event_count, only_profile, recording
-from tests.targets_run import Target
+from tests.targets_run import Command, Target
 from tests.toolchains import toolchain, toolchains
 
 BLOCKOPS = Path(__file__).parent.parent / "targets" / "blockops"
@@ -28,7 +28,7 @@ ATTEMPTS = 5
 
 
 def compare(
-    program: Path, folder: Path, *arguments: str, rate_ns: int = 1
+    program: Command, folder: Path, *arguments: str, rate_ns: int = 1
 ) -> tuple[Profile, dict[str, int]]:
     """Record until the delay of each stack has agreed once; return our profile and the plan."""
     wrong: dict[str, str] | None = None
@@ -58,7 +58,7 @@ def of_the_program(profile: Profile) -> Profile:
 
 
 def record(
-    program: Path, folder: Path, *arguments: str, rate_ns: int = 1
+    program: Command, folder: Path, *arguments: str, rate_ns: int = 1
 ) -> tuple[Profile, Profile, dict[str, int]]:
     """Run blockops under both profilers: Go's profile, ours, and the planned counts."""
     own = folder / "go.prof"
@@ -81,6 +81,7 @@ def test_versions_are_those_of_the_toolchains() -> None:
 IN_GATE = ((VERSIONS[0], "plain"), (NEWEST, "plain"), (NEWEST, "pgopark"))
 
 
+@pytest.mark.target("stripped, `-trimpath`, `-N -l`, PIE, cgo, profile-guided", "everything")
 @pytest.mark.parametrize(
     ("version", "mode"), [*IN_GATE, *in_full(*(build for build in BUILDS if build not in IN_GATE))]
 )

@@ -116,6 +116,7 @@ def check_hot_edges(of: Files) -> None:
                 assert ours[one] > ours[two]
 
 
+@pytest.mark.target("PGO with our CPU profile (`-o default.pgo`)", "everything")
 def test_the_compiler_gets_the_hot_edges_of_gos_own_profile(files: Files) -> None:
     check_hot_edges(files)
 

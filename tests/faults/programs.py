@@ -168,7 +168,7 @@ PROGRAMS: Final = (
     FaultProgram("yielding", "spinning"),
     FaultProgram("fsync", "slow_disk", environment=Environment(writes_per_second=100)),
     FaultProgram(
-        "racebuild", "race_build", service="inventory", environment=Environment(mode="race")
+        "racebuild", "race_build", service="inventory", environment=Environment(mode="-race")
     ),
     FaultProgram("debugsettings", "debug_settings", service="inventory", environment=DEBUGGED),
     FaultProgram("batch", None),

@@ -94,7 +94,7 @@ OUR_OWN = {
     "ebpfprof.server.access": "requests, not targets: tests/server/test_access.py",
     "ebpfprof.server.goroutines": "turns errors into sentences; its parts have parsers",
     "ebpfprof.commands.recording_options": "names of files that the user gives",
-    "ebpfprof.goruntime.mapped_go": "ELF files and build information have parsers",
+    "ebpfprof.goruntime.runtimes": "ELF files and build information have parsers",
     "ebpfprof.commands.short_form": "names of our own files",
     "ebpfprof.server.memory_metrics": "leaves out what can't be read",
     "ebpfprof.goruntime.open_processes": "turns errors into sentences",

@@ -89,7 +89,7 @@ def watched(go: GoTarget) -> WatchedGoroutines:
 
 def memory(go: GoTarget) -> MemoryParts:
     """What memory consists of."""
-    return read_memory(go.target, go.binary)
+    return read_memory(go.target, go.binary, go.load_bias)
 
 
 def live_memory(go: GoTarget) -> LiveMemory:

@@ -23,8 +23,10 @@ BREAKPOINT = 0xCC
 DEADLINE_S = 60.0
 
 _SYS_BPF = 321
-# include/uapi/linux/bpf.h, the commands that open an object by its id.
-_GET_FD_BY_ID = {"prog": 13, "map": 14, "btf": 19, "link": 30}
+# include/uapi/linux/bpf.h, the commands that find the next id. Those that open an object by its id
+# would change what is tested: a map of functions may stay for ever that is opened again and again
+# while it is being freed (prog_array_map_clear of kernel/bpf/arraymap.c, Linux 6.18).
+_GET_NEXT_ID = {"prog": 11, "map": 12, "btf": 23, "link": 31}
 _OBJECT_ID = re.compile(r"^(prog|map|btf|link)_id:\s*(\d+)$", re.MULTILINE)
 _AT_ENTRY = 9
 
@@ -39,11 +41,10 @@ class BpfObject:
     id: int
 
     def exists(self) -> bool:
-        attribute = ctypes.create_string_buffer(struct.pack("<III", self.id, 0, 0))
-        fd = _libc.syscall(_SYS_BPF, _GET_FD_BY_ID[self.kind], attribute, 12)
-        if fd >= 0:
-            os.close(fd)
-            return True
+        attribute = ctypes.create_string_buffer(struct.pack("<III", self.id - 1, 0, 0))
+        if _libc.syscall(_SYS_BPF, _GET_NEXT_ID[self.kind], attribute, 12) == 0:
+            (found,) = struct.unpack_from("<I", attribute, 4)
+            return bool(found == self.id)
         code = ctypes.get_errno()
         if code != errno.ENOENT:
             raise OSError(code, os.strerror(code))

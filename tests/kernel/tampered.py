@@ -110,11 +110,11 @@ def end_while_probes_are_attached() -> None:
     attach, end = WaitsCollector.attach_one_in_eight, BudgetedWaits.end
     is_ending = threading.Event()
 
-    def attach_late(*args: Any) -> int:  # noqa: ANN401 - it replaces a method of any arguments
+    def attach_late(*args: Any, **options: Any) -> int:  # noqa: ANN401 - it replaces a method of any arguments
         tamper(WaitsCollector, "attach_one_in_eight", attach)
         os.kill(os.getpid(), signal.SIGINT)
         is_ending.wait()
-        return attach(*args)
+        return attach(*args, **options)
 
     def end_and_say(*args: Any) -> None:  # noqa: ANN401 - it replaces a method of any arguments
         is_ending.set()

@@ -20,6 +20,7 @@ import pytest
 from ebpfprof.commands.cli import cli
 from ebpfprof.errors import EbpfprofError, ExitCode
 from ebpfprof.export import pprof
+from ebpfprof.goruntime.open_processes import OpenOptions
 from ebpfprof.observing.observer import Observer, observation_options, open_session
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
@@ -165,7 +166,7 @@ def test_it_fits_a_terminal_and_a_signal_ends_it_early(tmp_path: Path, pids: lis
 
 
 def test_an_end_of_the_process_is_reported_with_what_was_seen() -> None:
-    live, refusal = open_session(observation_options(allow_unknown_go=False), 1)
+    live, refusal = open_session(observation_options(OpenOptions()), 1)
     assert refusal is None
     with (
         live,

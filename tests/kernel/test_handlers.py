@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from ebpfprof.profile.wait_histogram import QUANTILES
 from tests.builds import BUILDS, builds, in_full, versions
 from tests.differential.mutexes import agree_once
 from tests.kernel.programs import program
+from tests.kernel.verbs import verb
 from tests.recorder import only_profile, recording
 from tests.targets_run import SLOWNESS, Target
 
@@ -34,6 +36,11 @@ FIRST_WRAPPED: Final = 18
 """The first route that starts a goroutine so."""
 _ERROR: Final = re.compile(
     r"\+-(?P<percent>[\d.]+)% .* (?P<name>main\.route\d\d)(?:: GET /\d\d)?$", re.MULTILINE
+)
+FETCH: Final = "main.fetch"
+TOP: Final = (
+    *("--profile", "block", "--max-overhead", "0"),
+    *("--json", "--batch", "3", "--interval", "1"),
 )
 _NS_A_WAIT: Final = 50_000 * SLOWNESS
 
@@ -211,7 +218,7 @@ def test_time_of_goroutines_that_a_handler_started_belongs_to_it(tmp_path: Path)
 def test_handlers_have_the_route_of_their_requests(version: str, kind: str, tmp_path: Path) -> None:
     """From Go 1.23 on that of net/http's mux; before, a path that several connections had."""
     with Target.start(program("routes", version)) as target:
-        arguments = ("--by-handler", "--profile", kind, "--duration", "2")
+        arguments = ("--by-handler", "--profile", kind, "--duration", "3")
         with recording(target.pid, tmp_path, *arguments) as recorder:
             target.say("go 1000000 100")
             assert recorder.finish().code == 0
@@ -226,14 +233,15 @@ def test_handlers_have_the_route_of_their_requests(version: str, kind: str, tmp_
 
 
 @pytest.mark.parametrize("least_ms", [300, *in_full(1)])
+@pytest.mark.parametrize("protocol", ["http1", "http2"])
 @pytest.mark.parametrize(
     ("version", "mode"), builds(*(each for each in BUILDS if each[0] != "1.19"))
 )
 def test_dumps_have_the_request_of_each_waiting_handler(
-    version: str, mode: str, least_ms: int
+    version: str, mode: str, protocol: str, least_ms: int
 ) -> None:
     """The path of a request is that of the route whose handler is on the stack, each time."""
-    with Target.start(program("routes", version, mode)) as target:
+    with Target.start(program("routes", version, mode), protocol) as target:
         target.say(f"go 1000000 {least_ms}")
         with OpenProcesses().open(target.pid) as process:
             dumper = GoroutineDumper(process.go())
@@ -244,7 +252,8 @@ def test_dumps_have_the_request_of_each_waiting_handler(
         names = {frame.function for frame in goroutine.frames}
         routes = {name[-2:] for name in names if re.fullmatch(r"main\.route\d\d", name)}
         request = goroutine.request
-        handling += bool(routes) and "net/http.(*conn).serve" in names
+        serves = any(name.endswith((".(*conn).serve", ").runHandler")) for name in names)
+        handling += bool(routes) and serves
         known += request is not None
         pattern = "" if version in ("1.21", "1.22") else f"/{''.join(routes)}"
         if request not in (None, HttpRequest("GET", f"/{''.join(routes)}", pattern)):
@@ -252,3 +261,54 @@ def test_dumps_have_the_request_of_each_waiting_handler(
     assert wrong == []
     # Short waits have often ended when they are read: then nothing is said of them.
     assert known >= (0.8 * handling if least_ms > 1 else 1)
+
+
+@pytest.mark.parametrize("kind", ["wall", *in_full("block")])
+def test_the_network_of_a_handler_is_by_peer(kind: str, tmp_path: Path) -> None:
+    """A handler that waits 30 ms for an answer, and then 10 ms for a byte of another peer.
+
+    The block profile has no reads of sockets.
+    """
+    written = tmp_path / "waits.json"
+    arguments = ("--by-handler", "--profile", kind, "-f", "json", "-o", str(written))
+    with Target.start(program("upstreams")) as target:
+        _, answering, sending = target.expect("peers").split()
+        target.ask("go 8", "going")
+        with recording(target.pid, tmp_path, *arguments, "--duration", "3") as recorder:
+            assert recorder.finish().code == 0
+        target.kill()
+    (row,) = (
+        one for one in json.loads(written.read_bytes())["handlers"] if one["name"].startswith(FETCH)
+    )
+    peers = row["peers"]
+    seen = sum(peers.values())
+    assert seen >= 20
+    if kind == "block":
+        assert set(peers) == {answering}
+        return
+    assert set(peers) == {answering, sending}
+    assert row["parts"]["network"] >= 0.9 * row["value"]
+    # Of eight clients, two at least are in the same place in a sample by chance.
+    assert abs(peers[answering] / seen - 0.75) <= 4 * math.sqrt(0.75 * 0.25 * 8 / seen)
+
+
+def test_the_live_table_has_handlers_with_their_routes() -> None:
+    """The sums of a row go on when its route becomes known."""
+    with Target.start(program("routes")) as target:
+        target.say("go 1000000 100")
+        done = verb("top", "--pid", str(target.pid), "--by-handler", *TOP)
+        target.kill()
+    assert done.code == 0, done.stderr
+    tables = [json.loads(line)["tables"][0] for line in done.stdout.splitlines()]
+    totals = [Counter[str]() for _ in tables]
+    for table, total in zip(tables, totals, strict=True):
+        for row in table["rows"]:
+            total[function_of(row["name"])] += row["total_count"]
+    names = {row["name"] for row in tables[-1]["rows"] if row["name"].startswith("main.route")}
+    right = {f"{route(number)}: GET /{number:02d}" for number in range(ROUTES)}
+    assert names <= right | {*map(route, range(ROUTES))}
+    assert len(names & right) >= ROUTES // 2  # a busy machine has few samples
+    for before, after in pairwise(totals):
+        assert all(after[name] >= count for name, count in before.items())
+    waits = [sum(total.values()) for total in totals]
+    assert waits == sorted(waits)

@@ -134,13 +134,17 @@ def test_the_main_binary_is_mapped(flags: tuple[str, ...], tmp_path: Path) -> No
     with running(file) as (target, process), MappedObjects(process) as found:
         main = at(found, answered(target, "main"))
         assert main.kind is ObjectKind.FILE
-        assert main.mapping == process.executable_mappings(build_id(file))[0] == found.mappings[0]
+        assert (
+            main.mapping
+            == process.executable_mappings(str(file), build_id(file))[0]
+            == found.mappings[0]
+        )
         assert main.mapping.build_id == build_id(file)
         assert main.bias == process.load_bias(elf_of(main).entry)
         assert answered(target, "main") - main.bias == linked_address(file, "main")
         assert bool(main.bias) == ("-pie" in flags)
         names = [mapping.filename for mapping in found.mappings]
-        assert names == [each.filename for each in process.executable_mappings("")]
+        assert names == [each.filename for each in process.executable_mappings(str(file), "")]
         assert {"[vdso]", "[vsyscall]"} <= set(names)
         assert found.warnings == ()
 

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from ebpfprof.errors import NoSuchProcess, NotGoProgram
+from ebpfprof.goruntime.open_processes import OpenOptions
 from ebpfprof.observing.observer import observation_options
 from ebpfprof.observing.repeated import RepeatedObserver
 from ebpfprof.profilers.options import Options
@@ -20,7 +21,7 @@ SECONDS = 0.3
 
 
 def test_one_session_observes_processes_in_turn_and_disturbs_no_recording() -> None:
-    options = observation_options(allow_unknown_go=False)
+    options = observation_options(OpenOptions())
     with (
         Target.start(program("steps")) as steps,
         Target.start(program("steps")) as other,
@@ -57,7 +58,7 @@ def test_one_session_observes_processes_in_turn_and_disturbs_no_recording() -> N
 
 
 def test_a_process_that_is_recorded_and_observed_is_open_once() -> None:
-    options = observation_options(allow_unknown_go=False)
+    options = observation_options(OpenOptions())
     with Target.start(program("steps")) as steps, LiveSession(Options(kinds=("block",))) as live:
         live.add(steps.pid)
         with LiveSession(options, capacity=1, processes=live.processes) as second:

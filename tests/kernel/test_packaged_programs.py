@@ -6,17 +6,22 @@ import json
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from ebpfprof.kernel import packaged_programs
-from ebpfprof.kernel.program_source import ProgramSource
+from ebpfprof.kernel.packaged_programs import CHECKSUMS, COMPILER
+from ebpfprof.kernel.program_source import Compiled, ProgramSource
 from ebpfprof.profilers.cpu import cpu_program
 from ebpfprof.profilers.waits import collector
 from ebpfprof.profilers.waits.rows import WaitsConfig
+from tests.agent.running import RunningAgent, settings
 from tests.kernel.programs import program
+from tests.recorder import EVERY_WAIT
+from tests.server.serving import Server
 from tests.targets_run import Target
 from tests.tools import compile_programs
 
@@ -78,22 +83,62 @@ def test_the_same_source_gives_the_same_file(package: Path) -> None:
     )
 
 
-@pytest.mark.full
-def test_all_verbs_need_no_bcc(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With all programs of a release, also those of rare options."""
-    package = installed(tmp_path / "package", compile_programs.sources())
-    commands = (
-        ("attach", "--profile", "block,mutex,wakers", "--by-lock", "--max-overhead", "0"),
-        ("attach", "--profile", "mutex", "--runtime-locks", "--max-overhead", "0"),
-        ("attach", "--profile", "block", "--block-rate", "1000", "--max-overhead", "0"),
-        ("attach", "--profile", "block", "--earlier-waits", "--labels", "user"),
-        ("attach", "--profile", "block,runqueue", "--labels", "none"),
-        ("attach", "--profile", "cpu", "--no-kernel"),
-        ("trace",),
+    folder = tmp_path_factory.mktemp("release")
+    return installed(folder, compile_programs.sources())
+
+
+@pytest.mark.full
+def test_all_verbs_need_no_bcc(release: Path, tmp_path: Path) -> None:
+    of_pid = (
+        ("attach", "-d", "0.5", "--profile", "block,mutex,wakers", "--by-lock", *EVERY_WAIT),
+        ("attach", "-d", "0.5", "--profile", "mutex", "--runtime-locks", *EVERY_WAIT),
+        ("attach", "-d", "0.5", "--profile", "block", "--block-rate", "1000", *EVERY_WAIT),
+        ("attach", "-d", "0.5", "--profile", "block", "--earlier-waits", "--labels", "user"),
+        ("attach", "-d", "0.5", "--profile", "block,runqueue", "--labels", "none"),
+        ("attach", "-d", "0.5", "--profile", "cpu", "--no-kernel"),
+        ("attach", "-d", "0.5", "--profile", "heap,allocs,goroutine,threads,wall"),
+        ("trace", "-d", "0.5"),
+        ("top", "--once", "--interval", "0.5"),
+        ("explain", "-d", "1"),
+        ("memory",),
+        ("dump",),
+        ("doctor",),
     )
     with Target.start(program("ticker")) as target:
-        for number, (name, *options) in enumerate(commands):
+        for number, (name, *options) in enumerate((*of_pid, ("list",))):
             folder = tmp_path / str(number)
             folder.mkdir()
-            pid = ("--pid", str(target.pid), "-d", "0.5")
-            verb(package, name, *pid, *options, folder=folder)
+            pid = () if name == "list" else ("--pid", str(target.pid))
+            assert verb(release, name, *pid, *options, folder=folder)
+    command = str(program("ticker"))
+    assert verb(release, "run", "-d", "0.5", "--profile", "block", "--", command, folder=tmp_path)
+
+
+@pytest.mark.full
+def test_a_server_and_an_agent_need_no_bcc(release: Path, tmp_path: Path) -> None:
+    without_bcc = (sys.executable, "-c", PYTHON, str(release))
+    profile = "/debug/pprof/block?seconds=1"
+    marked = {"AGENT_TEST": str(tmp_path)}
+    with Target.start(program("ticker"), env=marked) as target:
+        with Server("--pid", str(target.pid), command=(*without_bcc, "serve")) as server:
+            assert server.get(profile).profile("block").samples
+        with RunningAgent(tmp_path, settings(tmp_path), command=(*without_bcc, "agent")) as agent:
+            agent.await_windows(1)
+
+
+@pytest.mark.full
+def test_a_release_has_what_bcc_compiles(release: Path) -> None:
+    """Each program, compiled again: all maps and instructions."""
+    wanted = compile_programs.sources()
+    again = compile_programs.compiled(wanted)
+    folder = release / "ebpfprof/_bpf/compiled"
+    assert len(again) == len(wanted)
+    for source in wanted:
+        name = packaged_programs.file_name(source)
+        made = Compiled.of_json(json.loads(zlib.decompress((folder / name).read_bytes())))
+        assert made == Compiled.of_json(json.loads(zlib.decompress(again[name]))), source
+        assert made.functions.keys() == set(source.all_functions())
+    assert {path.name for path in folder.iterdir()} == {*again, CHECKSUMS, COMPILER}

@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path as FilePath
+from types import ModuleType
+from unittest import mock
 
 import jsonschema
 import numpy as np
@@ -16,19 +19,23 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
+from ebpfprof.goruntime.references import graph, slots
 from ebpfprof.goruntime.references.reader import ReferenceReader
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.references import Path, References
 from tests.builds import NEWEST, in_full, versions
 from tests.images.readers import opened
 from tests.kernel.kernel_state import has_probes
-from tests.kernel.programs import program
+from tests.kernel.programs import TARGETS, program
 from tests.kernel.test_memory_command import ROOT
 from tests.targets_run import Target
+from tests.toolchains import toolchain
 
 COMMAND = (sys.executable, "-m", "ebpfprof", "memory")
 SCHEMA = json.loads((ROOT / "docs" / "references.schema.json").read_text())
-VERSIONS = ("1.19", "1.20", "1.22", "1.24", NEWEST)
+VERSIONS = ("1.18", "1.19", "1.20", "1.22", "1.24", NEWEST)
+CHUNK_BYTES = 7 << 20
+"""At least, of an arena's chunk of 8 MiB."""
 OF_RUNTIME = 20
 """Objects that the runtime and the harness allocate and drop between two commands."""
 
@@ -129,6 +136,91 @@ def test_timers_and_finalizers_keep_what_they_refer_to() -> None:
             assert len(found.of_type("main.finalized")) == len(found.of_type("main.kept")) == 0
 
 
+@pytest.mark.parametrize("version", versions("1.24", "1.25", "1.26", NEWEST))
+def test_weak_pointers_keep_nothing_and_cleanups_their_arguments(version: str) -> None:
+    with running(version) as target:
+        with reader(target) as found:
+            kept = found.of_type("main.weakly")
+            assert len(kept) == 1
+            # Its number may be in a block with others. The object keeps the weak pointer's handle.
+            freed = found.freed_addresses("main.strong")
+            assert len(freed) <= 2
+            assert set(found.scan.slots.addresses(kept).tolist()) <= set(freed.tolist())
+            assert len(found.freed_addresses("main.weakTo")) == 0
+            (argument,) = found.of_type("main.cleanupArgument")
+            root, *_ = found.reasons("main.cleanupArgument", np.array([argument])).paths[0][0]
+            assert root.startswith("finalizers and cleanups")
+            assert 1 <= len(found.freed_addresses("main.cleanable")) <= 2
+            before = len(found.reached_addresses())
+        target.ask("cut strong", "done")
+        target.ask("gc", "done")
+        with reader(target) as found:
+            assert len(found.of_type("main.weakly")) == 0
+            assert len(found.of_type("main.cleaned")) == 1
+            assert abs(before - len(freed) - len(found.reached_addresses())) <= OF_RUNTIME
+        target.ask("cut cleanable", "done")
+        for _ in range(3):  # the cleanup runs in between
+            target.ask("gc", "done")
+        with reader(target) as found:
+            assert len(found.of_type("main.cleaned")) == 0
+            assert len(found.of_type("main.cleanupArgument")) == 0
+            # The argument's numbers are two in a block.
+            assert before - len(found.reached_addresses()) >= 45 - OF_RUNTIME
+
+
+@pytest.mark.parametrize("version", versions("1.22", "1.25", NEWEST))
+def test_a_pool_keeps_its_objects_for_two_collections(version: str) -> None:
+    """After one they are in its `victim`."""
+    with running(version) as target:
+        target.ask("pool", "done")
+        for kept in (1, 1, 0):
+            with reader(target) as found:
+                pooled = found.of_type("main.pooled")
+                assert len(pooled) == kept
+                if kept:
+                    freed = found.freed_addresses("main.pool")
+                    assert set(found.scan.slots.addresses(pooled).tolist()) <= set(freed.tolist())
+                    assert len(freed) >= 3  # the processors' parts, the object and its buffer
+                before = len(found.reached_addresses())
+            target.ask("gc once", "done")
+        with reader(target) as found:
+            assert abs(before - len(found.reached_addresses())) <= OF_RUNTIME
+
+
+@pytest.fixture(scope="module")
+def with_arenas(tmp_path_factory: pytest.TempPathFactory) -> FilePath:
+    path = tmp_path_factory.mktemp("arenas") / "references"
+    command = ("build", "-buildvcs=false", "-o", path, "./references")
+    toolchain(NEWEST).go(*command, cwd=TARGETS, env={"GOEXPERIMENT": "arenas"})
+    return path
+
+
+@pytest.mark.full
+def test_arenas_are_kept_as_a_whole(with_arenas: FilePath) -> None:
+    """A chunk of 8 MiB is one object; what its objects refer to is kept by it.
+
+    The arena has a finalizer, which frees it: only when that has run, or by Free, the chunks go.
+    """
+    with Target.start(with_arenas) as target:
+        with reader(target) as found:
+            before = len(found.reached_addresses())
+            assert len(found.freed_addresses("main.region")) == 2
+            region, parts = (root_of(found.references(), f"main.{n}") for n in ("region", "parts"))
+        assert region.total > 2 * CHUNK_BYTES
+        assert parts.total > CHUNK_BYTES
+        # Of the three, the last one is half full. The numbers outside are two in a block.
+        kept = region.total_objects + parts.total_objects
+        assert kept >= 2.4 * CHUNK_BYTES / 1024 / 2
+        target.ask("cut arena", "done")
+        target.ask("gc", "done")
+        with reader(target) as found:
+            after = len(found.reached_addresses())
+            large = found.scan.slots.bytes_of(found.scan.slots.find(found.reached_addresses())[0])
+    # The runtime keeps the last chunk, to use the rest of it for another arena.
+    assert (large > CHUNK_BYTES).sum() <= 1
+    assert abs(before - after - kept) <= CHUNK_BYTES / 1024 / 2 + OF_RUNTIME
+
+
 @pytest.mark.parametrize("mode", ["stripped", *in_full("pie", "debug", "cgo")])
 def test_other_builds(mode: str) -> None:
     """A stripped program has no names of variables: sections and offsets instead."""
@@ -158,6 +250,28 @@ def test_a_program_that_changes_meanwhile_is_read() -> None:
     records = root_of(references, "main.records")
     assert sum(path.objects for path in records.all() if path.type == "main.record") == 3000
     assert references.changed_bytes < references.used
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("module", "limit", "most", "missing"),
+    [(slots, "MAX_SLOTS", 30_000, "left_out"), (graph, "MAX_EDGES", 20_000, "unread")],
+)
+def test_what_is_beyond_a_limit_is_reported_and_nothing_is_claimed_of_it(
+    module: ModuleType, limit: str, most: int, missing: str
+) -> None:
+    with running() as target:
+        target.ask("leak", "done")
+        target.ask("gc", "done")
+        with reader(target) as found:
+            whole = found.references()
+        with mock.patch.object(module, limit, most), reader(target) as found:
+            part = found.references()
+    assert getattr(whole, missing) == 0
+    assert getattr(part, missing) > 0
+    assert 0 < part.used < whole.used
+    assert whole.leaked.ids
+    assert part.leaked.ids == ()
 
 
 def ran(*arguments: str) -> subprocess.CompletedProcess[str]:

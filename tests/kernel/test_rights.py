@@ -293,7 +293,8 @@ KEPT = {
 
 
 @pytest.mark.parametrize(
-    "what", ["list", "attach", "serve", *in_full(*(KEPT.keys() - {"list", "attach", "serve"}))]
+    "what",
+    ["list", "attach", "serve", *in_full(*sorted(KEPT.keys() - {"list", "attach", "serve"}))],
 )
 def test_rights_are_dropped_before_programs_are_opened(
     what: str, target: Target, tmp_path: Path

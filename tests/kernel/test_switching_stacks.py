@@ -25,7 +25,6 @@ from ebpfprof.profilers.cpu.unwinder import (
     StackPieces,
     unwind,
 )
-from symbolizer.codeanalysis.tls import g_offset
 from symbolizer.x86.disasm import decode
 from tests.builds import versions
 from tests.go_target import inspect
@@ -62,7 +61,7 @@ def state_of(memory: Memory, go: GoTarget, fs_base: int) -> GoState:
     def load(struct: str, name: str, address: int) -> int:
         return memory.known(address + go.binary.layout.offset(struct, name))
 
-    m = load("g", "m", memory.known(fs_base + g_offset(go.binary)))
+    m = load("g", "m", memory.known(fs_base + go.g_offset()))
     curg = load("m", "curg", m)
     if not curg:
         return GoState()

@@ -48,6 +48,7 @@ def test_a_candidate_with_a_suffix_is_one() -> None:
     assert GoVersion.parse("go1.27rc1-fips").stage == "rc"
 
 
+@pytest.mark.target("development versions", "CPU profile; `--allow-unknown-go` tries the rest")
 def test_its_program_is_refused_by_name_and_can_be_tried(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     copy = with_version(program("sleeper"), tmp_path, "go1.27-devel_36863d6194")

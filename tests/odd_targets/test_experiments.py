@@ -14,14 +14,22 @@ from tests.kernel.refusal import refused
 from tests.kernel.verbs import verb
 from tests.targets_run import Target
 
-RANKED = "go1.27.3-X:staticlockranking"
+RANKED = "go1.22.10 X:staticlockranking"
 
 
-@pytest.mark.parametrize("text", [RANKED, "go1.24.11 X:synctest,staticlockranking"])
-def test_an_experiment_with_another_layout_is_unknown(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        RANKED,
+        "go1.17.13 X:noregabiwrappers,noregabig,noregabireflect,noregabidefer,noregabiargs",
+        "go1.24.1 X:nospinbitmutex",  # until 1.24.5 the struct had another size
+        "go1.26.6 X:nogreenteagc,staticlockranking",
+    ],
+)
+def test_an_experiment_with_an_unknown_layout_is_refused(text: str) -> None:
     version = GoVersion.parse(text)
     for is_allowed in (False, True):
-        with pytest.raises(UnsupportedGoVersion, match="GOEXPERIMENT=staticlockranking"):
+        with pytest.raises(UnsupportedGoVersion, match="GOEXPERIMENT="):
             layout_for(version, allow_unknown_version=is_allowed)
 
 
@@ -35,6 +43,8 @@ def test_an_experiment_with_the_usual_layout_is_known(text: str) -> None:
     ("minor", "experiment", "struct"),
     [
         ("1.24", "nospinbitmutex", "m"),
+        ("1.24", "staticlockranking", "p"),
+        ("1.27", "staticlockranking", "p"),
         ("1.25", "greenteagc", "p"),
         ("1.26", "nogreenteagc", "p"),
         ("1.27", "nogreenteagc", "p"),
@@ -43,8 +53,8 @@ def test_an_experiment_with_the_usual_layout_is_known(text: str) -> None:
 def test_an_experiment_that_moves_fields_has_its_own_offsets(
     minor: str, experiment: str, struct: str
 ) -> None:
-    usual = layout_for(GoVersion.parse(f"go{minor}.1"))
-    for text in (f"go{minor}.1-X:{experiment}", f"go{minor}.1 X:simd,{experiment}"):
+    usual = layout_for(GoVersion.parse(f"go{minor}.6"))
+    for text in (f"go{minor}.6-X:{experiment}", f"go{minor}.6 X:simd,{experiment}"):
         other = layout_for(GoVersion.parse(text))
         assert other.is_of(GoVersion.parse(text))
         assert other.structs[struct] != usual.structs[struct]
@@ -52,9 +62,10 @@ def test_an_experiment_that_moves_fields_has_its_own_offsets(
 
 
 @pytest.mark.full
-def test_lock_ranking_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.target("`GOEXPERIMENT=staticlockranking`, Go 1.17 to 1.23", "CPU profile")
+def test_lock_ranking_of_old_versions_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    copy = with_version(program("sleeper"), tmp_path, RANKED)
+    copy = with_version(program("sleeper", "1.22"), tmp_path, RANKED)
     with Target.start(copy) as target:
         pid = str(target.pid)
         output = refused(ExitCode.UNSUPPORTED_GO, "--pid", pid, folder=tmp_path / "out")

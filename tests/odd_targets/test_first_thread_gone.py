@@ -26,6 +26,7 @@ def target() -> Iterator[Target]:
         yield started
 
 
+@pytest.mark.target("the first thread has ended", "everything")
 @pytest.mark.parametrize("overhead", ["0", *in_full("1")])
 def test_its_waits_are_recorded(target: Target, overhead: str, tmp_path: Path) -> None:
     """By probes for its threads, of a window and for good."""

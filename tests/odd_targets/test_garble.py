@@ -56,6 +56,7 @@ def obfuscated(original: Path, folder: Path) -> Path:
     )
 
 
+@pytest.mark.target("garble, with its version left", "everything, with garbled names")
 def test_a_program_with_another_magic_number_is_recorded(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
@@ -93,6 +94,7 @@ def test_without_the_structure_it_is_damaged(tmp_path: Path) -> None:
         find_pclntab(elf)
 
 
+@pytest.mark.target("garble, without its version", "CPU profile")
 @pytest.mark.full
 def test_without_a_version_the_message_names_the_obfuscation(tmp_path: Path) -> None:
     original, out, bare = tmp_path / "nopprof", tmp_path / "out", tmp_path / "bare"

@@ -10,7 +10,8 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
-from ebpfprof.goruntime.open_processes import OpenProcess
+from ebpfprof.goruntime.open_processes import OpenProcess, OpenProcesses
+from ebpfprof.goruntime.references.reader import ReferenceReader
 from ebpfprof.server import goroutines
 from tests.go_target import read
 from tests.kernel.kernel_state import has_probes
@@ -21,6 +22,7 @@ from tests.targets_run import Target
 from tests.toolchains import toolchain
 
 WAITS = ("--profile", "block,mutex")
+KEPT = "ebpfprof.test/plugged/plugin.kept"
 WORK = "ebpfprof.test/plugged/plugin.Work"
 
 
@@ -46,6 +48,11 @@ def sentence(plugin: Path, stacks: str = "") -> str:
     )
 
 
+@pytest.mark.target(
+    "plugins",
+    "everything but their waits in traces and their allocations found by probes, in plugins that "
+    "were open when the recording began",
+)
 def test_its_waits_are_recorded(target: Target, plugin: Path, tmp_path: Path) -> None:
     """Of three goroutines that share a lock, two wait at any time."""
     finished = run("--pid", str(target.pid), *WAITS, "--duration", "1", folder=tmp_path)
@@ -136,6 +143,16 @@ def test_a_wall_profile_has_its_frames(target: Target, tmp_path: Path) -> None:
     for stack in stacks:
         if "sync.(*Mutex).Lock" in stack or "time.Sleep" in stack:
             assert WORK in stack
+
+
+def test_what_its_variables_keep_is_found(target: Target) -> None:
+    with OpenProcesses().open(target.pid) as process:
+        found = ReferenceReader(process.go())
+        freed = found.freed_addresses(KEPT)
+        assert len(freed) == 500
+        assert found.scan.is_whole
+        (root,) = (r.paths for r in found.references().roots if r.paths.label == KEPT)
+    assert (root.total_objects, root.total) == (500, 500 * 896)
 
 
 @pytest.mark.parametrize("reader", [goroutines.text, goroutines.traceback])

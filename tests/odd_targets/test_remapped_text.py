@@ -36,6 +36,10 @@ def in_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.target(
+    "text replaced by a copy, as for huge pages",
+    "all that needs no probe: CPU, wall, goroutine, dump",
+)
 @pytest.mark.parametrize("kinds", [*in_full("block"), "block,mutex,wakers"])
 def test_profiles_that_need_probes_are_refused(target: Target, kinds: str, tmp_path: Path) -> None:
     options = ("--profile", kinds, "--duration", "0.5")

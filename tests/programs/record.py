@@ -32,7 +32,7 @@ _SYMBOLS: Final = (".symtab", ".strtab")
 
 def linked(name: str, mode: str) -> bytes:
     """A target, without debug information and without names of this machine."""
-    flags, _ = MODES[mode]
+    flags = MODES[mode].arguments
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         fixed = ("-trimpath", "-buildvcs=false", "-ldflags=-w")

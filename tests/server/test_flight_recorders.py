@@ -220,6 +220,7 @@ def test_it_learns_what_to_record_and_what_is_asked_for() -> None:
                 "last_s": 1.0,
                 "max_overhead": 0.0,
                 "allow_unknown_go": False,
+                "runtime": None,
             }
             assert request == {"format": "go", "last_s": 0.5}
 

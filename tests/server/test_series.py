@@ -76,7 +76,7 @@ def test_a_program_that_is_not_go_has_its_cpu_and_memory(monkeypatch: pytest.Mon
             await until(lambda: len(points(series, process)) == 5)
             first, *_, last = points(series, process)
             assert last["cpu"]["used"] >= 0
-            assert last["memory"]["resident"] > 1 << 20
+            assert last["memory"]["resident_bytes"] > 1 << 20
             assert (last["goroutines"], last["collections"]) == (None, None)
             await until(lambda: points(series, process)[0]["time_s"] > first["time_s"])
             await until(lambda: points(series, process)[0]["time_s"] > last["time_s"])
@@ -163,6 +163,6 @@ def test_a_real_service_has_what_it_uses_without_a_probe() -> None:
     assert point["cpu"]["used"] > 0
     assert point["cpu"]["gomaxprocs"] >= 1
     memory = point["memory"]
-    assert 0 < memory["heap"] < memory["resident"] < 1 << 30
-    assert memory["goal"] > 0
+    assert 0 < memory["heap_bytes"] < memory["resident_bytes"] < 1 << 30
+    assert memory["goal_bytes"] > 0
     assert point["collections"]["count"] >= 0

@@ -1,4 +1,4 @@
-"""The README's two commands in a clone, on a bare Debian 12.
+"""The README's two commands in a clone, on a bare Debian 12; or a wheel on any distribution.
 
     python -m tests.tools.bare_debian [OPTION...] [ARGUMENT...]
 
@@ -16,6 +16,14 @@ the folder is removed; what was mounted is gone with the mount namespace of each
 
 With --fast, a user without sudo runs the three commands with which CONTRIBUTING.md begins, where
 Debian's python3-venv is installed.
+
+    python -m tests.tools.bare_debian --wheel dist/ebpfprof-0.1.0-py3-none-any.whl --release trixie
+    python -m tests.tools.bare_debian --wheel FILE --folder ROOT --keep   # an unpacked distribution
+
+With --wheel, pipx of that distribution installs the wheel as docs/install.md says, without BCC, and
+`ebpfprof attach` records a Go program that runs outside. It prints a row of the table there. Debian
+and Ubuntu are made by debootstrap; --keyring is that of the package ubuntu-archive-keyring, which
+Debian 13 has. Others are unpacked into a folder before.
 """
 
 from __future__ import annotations
@@ -38,6 +46,9 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 RELEASE: Final = "bookworm"
+DEBIANS: Final = ("bookworm", "trixie", "forky", "sid")
+"""Releases in the archive that this machine uses; debootstrap knows where others are."""
+PIPX: Final = "env PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install"
 # How this machine reaches registries.
 KEPT: Final = ("PIP_*", "*_proxy", "*_PROXY", "SSL_CERT_*", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO")
 FAST: Final = (
@@ -167,6 +178,39 @@ def environment_of_registries() -> Mapping[str, str]:
     }
 
 
+@dataclass(frozen=True)
+class Way:
+    """How a distribution gets pipx, and what a package of ours needs besides.
+
+    `options` are those of `pipx install`.
+    """
+
+    prepare: str
+    options: str = ""
+
+
+def _apt(*packages: str) -> str:
+    return (
+        "export DEBIAN_FRONTEND=noninteractive; apt-get -q update >/dev/null; "
+        f"apt-get -q install -y --no-install-recommends {shlex.join(packages)} >/dev/null"
+    )
+
+
+WAYS: Final[Mapping[str, Way]] = {
+    "debian": Way(_apt("pipx", "python3-venv")),
+    "ubuntu": Way(_apt("pipx", "python3-venv")),
+    # Its python3 is 3.10; debootstrap knows nothing of updates.
+    "ubuntu 22.04": Way(
+        "sed -n 's/ jammy / jammy-updates /p' /etc/apt/sources.list >>/etc/apt/sources.list;"
+        + f" {_apt('pipx', 'python3.11-venv')}",
+        "--python python3.11",
+    ),
+    "fedora": Way("dnf -q -y install pipx"),
+    "alpine": Way("apk -q add pipx"),
+}
+"""By the ID, or ID and VERSION_ID, of /etc/os-release."""
+
+
 def mirror() -> str:
     """Where this machine has Debian's packages from. Raises RuntimeError if it has none."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)"]
@@ -177,21 +221,34 @@ def mirror() -> str:
     return done.stdout.split()[0]
 
 
-def install(folder: Path) -> None:
-    """Make a Debian that reaches registries as this machine does."""
+def install(folder: Path, release: str = RELEASE, keyring: Path | None = None) -> None:
+    """Make a Debian, or Ubuntu, that reaches registries as this machine does.
+
+    Its packages are signed with keys of the `keyring`; None: of debootstrap's usual one.
+    """
     command = ["debootstrap", "--variant=minbase", "--include=git,ca-certificates"]
+    command += [f"--keyring={keyring}"] if keyring else []
+    if release not in DEBIANS:
+        command.append("--components=main,universe")
+    sources = [mirror()] if release in DEBIANS else []
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)  # that of a temporary folder is 0700, which bars all users but root
     isolated = ["unshare", "--mount", "--propagation", "private"]
     subprocess.run(
-        [*isolated, *command, RELEASE, folder, mirror()], stdout=subprocess.DEVNULL, check=True
+        [*isolated, *command, release, folder, *sources], stdout=subprocess.DEVNULL, check=True
     )
+    connect(folder)
+
+
+def connect(folder: Path) -> None:
+    """Let a distribution reach registries as this machine does."""
     settings = subprocess.run(
         ["apt-config", "dump", "Acquire"], stdout=subprocess.PIPE, text=True, check=True
     )
-    (folder / "etc/apt/apt.conf.d/00host").write_text(settings.stdout)
+    if (folder / "etc/apt/apt.conf.d").is_dir():
+        (folder / "etc/apt/apt.conf.d/00host").write_text(settings.stdout)
     for name in COPIED:
-        if Path("/", name).exists():
+        if Path("/", name).exists() and (folder / name).parent.is_dir():
             shutil.copyfile(Path("/", name), folder / name)
 
 
@@ -201,8 +258,8 @@ def bare_debian(options: argparse.Namespace) -> Iterator[Bare]:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="ebpfprof-debian-"))
     bare = Bare(folder, options.user, options.container, has_sudo=not options.fast)
     try:
-        if not (folder / "etc/debian_version").exists():
-            install(folder)
+        if not (folder / "etc/os-release").exists():
+            install(folder, options.release, options.keyring)
         yield bare
     finally:
         while running := bare.processes():
@@ -228,6 +285,48 @@ def attempt(bare: Bare, clone: str, command: str) -> bool:
     return status == 0 and not left
 
 
+def os_release(folder: Path) -> Mapping[str, str]:
+    """What /etc/os-release says of the distribution in a folder."""
+    words = shlex.split((folder / "etc/os-release").read_text(), comments=True)
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def try_wheel(bare: Bare, wheel: Path) -> bool:
+    """Install a wheel with pipx, and record a Go program outside; print a row for the docs."""
+    from ebpfprof.export import pprof
+    from tests.kernel.programs import program
+    from tests.targets_run import Target
+
+    system = os_release(bare.folder)
+    named = system["ID"], f"{system['ID']} {system.get('VERSION_ID', '')}"
+    way = WAYS[named[1] if named[1] in WAYS else named[0]]
+    connect(bare.folder)
+    shutil.copy(wheel, bare.folder / "root")
+    install = f"{PIPX} {way.options} /root/{wheel.name} >/dev/null"
+    python = "/opt/pipx/venvs/ebpfprof/bin/python"
+    with Target.start(program("crowd"), "-each=10ms") as target:
+        record = f"ebpfprof attach --pid {target.pid} --duration 3 -o /root/found --force"
+        scripts = (
+            way.prepare,
+            install,
+            f'{python} -c "import platform; print(platform.python_version())" >/root/python',
+            f"! {python} -c 'import bcc' 2>/dev/null",
+            record,
+        )
+        done = next((script for script in scripts if bare.run(script)), "")
+    functions = set[str]()
+    if not done:
+        data = (bare.folder / "root/found.block.pb.gz").read_bytes()
+        samples = pprof.decode(data, kind="block").samples
+        functions = {frame.function for sample in samples for frame in sample.frames}
+    is_right = "main.wait" in functions
+    what = "works" if is_right else f"failed: {done or 'main.wait is missing'}"
+    version = bare.folder / "root/python"
+    number = version.read_text().strip() if version.exists() else ""
+    print(f"| {system.get('PRETTY_NAME', named[1])} | {number} | {what} |", flush=True)
+    return is_right
+
+
 def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.tools.bare_debian")
@@ -239,6 +338,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--container", action="store_true", help="not a chroot but a container for each command"
     )
+    parser.add_argument("--release", default=RELEASE, help="of Debian or Ubuntu, such as trixie")
+    parser.add_argument("--keyring", type=Path, help="the keys of its archive, for debootstrap")
+    parser.add_argument("--wheel", type=Path, help="install this file with pipx, and use it")
     parser.add_argument("--fast", action="store_true", help="CONTRIBUTING's commands, without root")
     parser.add_argument("--no-demo", action="store_true", help="tests/run.sh only")
     parser.add_argument("--no-tests", action="store_true", help="tests/demo.sh only")
@@ -250,6 +352,9 @@ def parsed() -> argparse.Namespace:
 def main() -> int:
     """Try the commands; the exit status is 0 only if they passed and left nothing."""
     options = parsed()
+    if options.wheel:
+        with bare_debian(options) as bare:
+            return 0 if try_wheel(bare, options.wheel) else 1
     if options.fast:
         options.user = options.user or "anna"
         commands = list(FAST)

@@ -1,9 +1,10 @@
-"""Write the pages of the verbs (docs/commands), the manual page, the chart's schema, thresholds.
+"""Write the pages of the verbs (docs/commands), the manual page, the chart's schema, thresholds,
+and the table of builds.
 
     python -m tests.tools.generate_docs
 
-They are generated from the code: the help of each verb and option, the settings of the agent, and
-ExitCode. tests/unit/house/test_docs.py fails if they are out of date.
+They are generated from the code: the help of each verb and option, the settings of the agent,
+ExitCode, markers of tests. tests/unit/house/test_docs.py fails if they are out of date.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import ebpfprof
 from ebpfprof.commands.cli import cli
 from ebpfprof.commands.verb import VERBS
 from ebpfprof.errors import ExitCode
-from tests.tools import agent_docs, chart_schema, thresholds_page
+from tests.tools import agent_docs, chart_schema, target_table, thresholds_page
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = Path("docs/commands")
@@ -248,6 +249,7 @@ def documents() -> dict[Path, str]:
     pages[agent_docs.PAGE] = agent_docs.settings_page()
     pages[chart_schema.FILE] = chart_schema.text()
     pages[thresholds_page.PAGE] = thresholds_page.thresholds_page()
+    pages[target_table.PAGE] = target_table.page()
     return {**pages, COMMANDS / "README.md": index(verbs), MANUAL: manual(verbs)}
 
 

@@ -90,13 +90,12 @@ INLINE_CONSTANTS: Final = {
     "funcdata_inl_tree": re.compile(r"^\s*_?FUNCDATA_InlTree\s*=\s*(\d+)", re.MULTILINE),
 }
 
-# The experiments of each version that move fields that are read, but staticlockranking.
-EXPERIMENTS: Final = {
-    "1.24": ("nospinbitmutex",),
-    "1.25": ("greenteagc",),
-    "1.26": ("nogreenteagc",),
-    "1.27": ("nogreenteagc",),
-}
+# The experiments of a version, and where the runtime asks for them.
+FLAGS_FILE: Final = "src/internal/goexperiment/flags.go"
+FLAG: Final = re.compile(r"^\t([A-Z]\w+) +bool$", re.MULTILINE)
+RUNTIME_FOLDERS: Final = ("src/runtime", "src/internal/runtime")
+USED_FLAG: Final = re.compile(r"goexperiment\.(\w+)")
+WITHOUT_REGISTERS: Final = "regabi"
 
 
 def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
@@ -132,11 +131,33 @@ def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
 def experiments(toolchain: Toolchain, usual: dict[str, Any]) -> dict[str, Any]:
     """For each experiment that moves fields, those structs that are not as `usual`.
 
-    That takes minutes: each experiment has its own build of the standard library.
+    That takes minutes: each experiment has its own build of the runtime.
     """
-    return {
-        name: other_structs(toolchain, name, usual) for name in EXPERIMENTS.get(toolchain.minor, ())
+    found = {
+        name: other_structs(toolchain, name, usual) for name in experiments_of_runtime(toolchain)
     }
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def experiments_of_runtime(toolchain: Toolchain) -> list[str]:
+    """The values of GOEXPERIMENT that change the runtime, each other than what is usual.
+
+    Programs that pass arguments on the stack are not read at all.
+    """
+    flags = FLAG.findall((toolchain.goroot / FLAGS_FILE).read_text())
+    used = {
+        match[1].lower().removesuffix("int")
+        for folder in RUNTIME_FOLDERS
+        for path in (toolchain.goroot / folder).rglob("*.go")
+        for match in USED_FLAG.finditer(path.read_text())
+    }
+    wanted = [flag.lower() for flag in flags if flag.lower() in used]
+    usual = toolchain.go("list", "-f", "{{context.ToolTags}}", "unsafe").strip(" []\n").split()
+    return [
+        f"no{flag}" if f"goexperiment.{flag}" in usual else flag
+        for flag in wanted
+        if not flag.startswith(WITHOUT_REGISTERS)
+    ]
 
 
 def of_patch(stored: dict[str, Any], patch: int) -> dict[str, Any]:
@@ -347,7 +368,7 @@ def other_structs(toolchain: Toolchain, experiment: str, usual: dict[str, Any]) 
     """The layouts of those structs that are others in a program built with an experiment."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "layout"
-        build = ("build", "-buildvcs=false", "-o", program, ".")
+        build = ("build", *toolchain.without_vcs, "-o", str(program), ".")
         toolchain.go(*build, cwd=LAYOUT_TARGET, env={"GOEXPERIMENT": experiment})
         found = struct_layouts(program)
     return {name: row for name, row in found.items() if row != usual.get(name)}

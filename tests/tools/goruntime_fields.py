@@ -51,6 +51,8 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "sync.RWMutex": ("w", "writerSem", "readerSem", "readerCount", "readerWait"),
     "sync.WaitGroup": ("state", "sema"),
     "sync.Cond": ("L", "notify"),
+    "mutex": ("key",),
+    "structfield": ("offsetAnon",),
     "bucket": ("next", "allnext", "typ", "hash", "size", "nstk"),
     "blockRecord": ("count", "cycles"),
     "timeHistogram": ("counts",),
@@ -61,7 +63,10 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
         *("findfunctab", "minpc", "maxpc", "text", "etext", "gofunc", "next", "types", "etypes"),
     ),
     "heapArena": ("spans",),
-    "mheap": ("sweepgen", "allspans", "arenas", "central", "spanalloc.inuse", "cachealloc.inuse"),
+    "mheap": (
+        *("sweepgen", "sweepDrained", "allspans", "arenas", "central", "spanalloc.inuse"),
+        "cachealloc.inuse",
+    ),
     "mspan": (
         *("startAddr", "npages", "freeindex", "nelems", "allocBits", "gcmarkBits", "sweepgen"),
         *("allocCount", "spanclass", "state", "allocCountBeforeCache", "elemsize", "specials"),
@@ -82,8 +87,8 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
         *("largeFree", "largeFreeCount", "smallFreeCount"),
     ),
     "gcControllerState": (
-        *("gcPercent", "memoryLimit", "gcPercentHeapGoal", "lastHeapGoal", "heapLive"),
-        *("heapMarked", "heapInUse", "heapReleased", "heapFree", "totalAlloc", "totalFree"),
+        *("gcPercent", "memoryLimit", "gcPercentHeapGoal", "heapGoal", "lastHeapGoal", "heapLive"),
+        *("heapMarked", "heapFree", "totalAlloc", "totalFree"),
         *("mappedReady", "triggered", "sweepDistMinTrigger"),
     ),
     "_func": (

@@ -4,7 +4,7 @@
 
 As root. Of the served page it writes page-light.png, page-dark.png and page-phone.png, the
 overview; profile-light.png and profile-dark.png; locks-light.png and locks-dark.png, by lock; of an
-HTML file flamegraph.png, flamegraph-dark.png and callgraph.png.
+HTML file flamegraph.png, flamegraph-dark.png, callgraph.png, heatmap-light.png, heatmap-dark.png.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def recorded(pid: int, folder: Path) -> Path:
     """A flame graph in one file."""
     path = folder / "waits.html"
     command = [sys.executable, "-m", "ebpfprof", "attach", "--pid", str(pid), "--hide-idle"]
-    options = ["--profile", "block", "--duration", "10", "-f", "html", "-o", str(path)]
+    options = ["--profile", "block", "--duration", "30", "-f", "html", "-o", str(path)]
     subprocess.run([*command, *options], check=True)
     return path
 
@@ -110,6 +110,7 @@ def take_file(browser: webdriver.Chrome, path: Path, folder: Path) -> None:
             lambda b: bool(b.find_element(By.TAG_NAME, "output").text)
         )
         browser.save_screenshot(str(folder / f"{name}.png"))
+    take_heatmap(browser, path, folder)
     show(browser, LIGHT, 1200, 700)
     browser.get("about:blank")  # or only the fragment would change
     browser.get(f"{path.as_uri()}#view=graph")
@@ -117,6 +118,15 @@ def take_file(browser: webdriver.Chrome, path: Path, folder: Path) -> None:
         lambda b: bool(b.find_elements(By.CSS_SELECTOR, ".call-box"))
     )
     browser.save_screenshot(str(folder / "callgraph.png"))
+
+
+def take_heatmap(browser: webdriver.Chrome, path: Path, folder: Path) -> None:
+    """The heatmap of the HTML file."""
+    for name, media in (("heatmap-light", LIGHT), ("heatmap-dark", DARK)):
+        show(browser, media, 1000, 700)
+        browser.get("about:blank")
+        browser.get(path.as_uri())
+        browser.find_element(By.ID, "heat").screenshot(str(folder / f"{name}.png"))
 
 
 def opened(profile: str) -> webdriver.Chrome:

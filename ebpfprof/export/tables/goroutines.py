@@ -33,6 +33,7 @@ _NO_STACK: Final = {
     "running": "(it runs: its stack is not in memory; ebpfprof top --profile cpu shows it)"
 }
 _BARE_CALL: Final = "(no stack in memory: Go's scheduler does not know of this system call)"
+_IN_C: Final = "(no stack: its thread has called Go, and is now in C)"
 _MOVING: Final = "(no stack: it moved at each attempt to read it)"
 
 
@@ -263,6 +264,8 @@ def _why_without_stack(group: GoroutineGroup) -> str:
     threads = [goroutine.waits_for.thread for goroutine in group.goroutines]
     if group.first.state == "running" and all(thread and not thread.runs for thread in threads):
         return _BARE_CALL
+    if group.first.state == "syscall" and group.first.is_whole:
+        return _IN_C
     return _NO_STACK.get(group.first.state, _MOVING)
 
 

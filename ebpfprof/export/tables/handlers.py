@@ -25,8 +25,9 @@ from ebpfprof.profile.evidence import few_releases, is_ranked, is_unknown_releas
 from ebpfprof.profile.handlers import handler_label
 from ebpfprof.profile.idle import split
 from ebpfprof.profile.model import Profile, Sample
+from ebpfprof.profile.operations import operation_of
 from ebpfprof.profile.served_requests import served_requests
-from ebpfprof.profile.wait_groups import group_of_running, group_of_wait
+from ebpfprof.profile.wait_groups import NETWORK, group_of_running, group_of_wait
 from ebpfprof.profile.wait_histogram import NO_LENGTHS, WaitHistogram
 from ebpfprof.profilers.registry import find_kind
 
@@ -34,6 +35,7 @@ OUTSIDE: Final = "(outside of handlers)"
 _UNRECORDED: Final = "(releases not recorded)"
 _LEAST_PART: Final = 0.01
 _PARTS: Final = 5
+_PEERS: Final = 3
 _WHOLE: Final = 100
 """From this rate on, no parts of a request are shown."""
 _REST: Final = (OUTSIDE, _UNRECORDED)
@@ -49,7 +51,8 @@ class HandlerSums:
 
     `count` is the sum of their first values, `value` of those that are shown, `variance` that of
     `value`. `parts` has `value` by group (profile.wait_groups), if the profile's kind has groups.
-    `lengths` has the waits of the handler by how long they were.
+    `lengths` has the waits of the handler by how long they were, `peers` in how many samples its
+    goroutines waited for which peer of the network, in the operations of the profile.
     """
 
     name: str
@@ -59,6 +62,7 @@ class HandlerSums:
     count_variance: float = 0.0
     parts: Counter[str] = field(default_factory=Counter)
     lengths: WaitHistogram = NO_LENGTHS
+    peers: Counter[str] = field(default_factory=Counter)
 
     @property
     def is_handler(self) -> bool:
@@ -80,7 +84,21 @@ class HandlerSums:
         """Its largest parts, in words: "locks 61 %, network 39 %"; "" if there are none."""
         largest = self.parts.most_common(_PARTS)
         shown = [(name, part / self.value) for name, part in largest if self.value > 0]
-        return ", ".join(f"{name} {percent(part)}" for name, part in shown if part >= _LEAST_PART)
+        return ", ".join(
+            f"{name} {percent(part)}{self._peer_words if name == NETWORK else ''}"
+            for name, part in shown
+            if part >= _LEAST_PART
+        )
+
+    @property
+    def _peer_words(self) -> str:
+        """The peers with the most samples: " (10.0.0.7:5432 in 9 of 12 samples)"."""
+        if not self.peers:
+            return ""
+        first = self.peers.most_common(_PEERS)
+        words = [f"{peer} in {samples}" for peer, samples in first]
+        words[0] += f" of {counted(self.peers.total(), 'sample')}"
+        return f" ({', '.join(words)})"
 
     @property
     def count_cell(self) -> str:
@@ -103,9 +121,10 @@ def handler_name(sample: Sample) -> str:
 
 def handler_sums(profile: Profile, index: int = -1) -> list[HandlerSums]:
     """The sums by the label HANDLER, the largest value at `index` first; those of none last."""
-    group_of = _grouping(profile)
+    group_of = grouping(profile)
     sums: dict[str, HandlerSums] = {}
     lengths: dict[str, list[WaitHistogram]] = {}
+    on_network: set[tuple[str, str]] = set()
     for sample in profile.samples:
         name = handler_name(sample)
         total = sums.setdefault(name, HandlerSums(name))
@@ -116,13 +135,19 @@ def handler_sums(profile: Profile, index: int = -1) -> list[HandlerSums]:
         total.variance += sample.variance
         total.count_variance += sample.count_variance
         if group_of:
-            total.parts[group_of(sample)] += sample.values[index]
+            group = group_of(sample)
+            total.parts[group] += sample.values[index]
+            if group == NETWORK and profile.peers:
+                on_network.add((name, operation_of(sample)[0]))
+    for seen in profile.peers:
+        if (seen.handler, seen.operation) in on_network:
+            sums[seen.handler].peers[seen.peer] += seen.samples
     for name, parts in lengths.items():
         sums[name].lengths = WaitHistogram.together(parts)
     return sorted(sums.values(), key=lambda row: (not row.is_handler, -row.value, row.name))
 
 
-def _grouping(profile: Profile) -> Callable[[Sample], str] | None:
+def grouping(profile: Profile) -> Callable[[Sample], str] | None:
     """What gives the group of each sample; None if samples have none, as allocations."""
     kind = find_kind(profile.kind)
     if kind is None:

@@ -28,21 +28,29 @@ def render(
 
     `of_what` names the process, printable. At most `width` columns; None: no limit.
     """
-    head = (
-        f"{_bytes(references.used)} in {references.objects:,} objects are reachable in {of_what}:"
-    )
-    lines = [head, *(_answer(root, references.used) for root in references.roots[:_ANSWERS])]
-    lines += _notes(references)
+    lines = [head(references, of_what), *answers(references), *notes(references)]
     text = "".join(f"{wrapped(line, width) if width else line}\n" for line in lines)
     limit = None if show_all else _LINES
     rows = [
         columns.Row(
             (_bytes(path.total), percent(path.total / references.used), f"{path.total_objects:,}"),
-            printable(_INDENT * depth + _name(path)),
+            printable(_INDENT * depth + name_of(path)),
         )
-        for depth, path in _rows(references, limit)
+        for depth, path in rows_of(references, limit)
     ]
     return text + "\n" + columns.table(_HEADINGS, rows, width=width, color=color)
+
+
+def head(references: References, of_what: str) -> str:
+    """How much is reachable; `of_what` names the process, printable."""
+    return (
+        f"{_bytes(references.used)} in {references.objects:,} objects are reachable in {of_what}:"
+    )
+
+
+def answers(references: References) -> list[str]:
+    """A sentence for each of the roots that keep most."""
+    return [_answer(root, references.used) for root in references.roots[:_ANSWERS]]
 
 
 def render_reasons(reasons: Reasons, *, width: int | None) -> str:
@@ -110,36 +118,36 @@ def _part(path: Path, above: Path) -> str:
     return f"{path.objects:,} {kind} ({_bytes(path.used)}){below}"
 
 
-def _notes(references: References) -> list[str]:
-    """What is missing."""
-    notes = []
+def notes(references: References) -> list[str]:
+    """Sentences about goroutines that can never continue, and about what is missing."""
+    lines = []
     if leaked := references.leaked.ids:
         shown = ", ".join(map(str, leaked[:_GOROUTINES_SHOWN]))
-        notes.append(
+        lines.append(
             f"{counted(len(leaked), 'goroutine')} can never continue: nothing that can run refers "
             f"to what they wait for. Only they keep {_bytes(references.leaked.used)}. Ids: {shown}"
             f"{', ...' if len(leaked) > _GOROUTINES_SHOWN else ''}; dump shows their stacks."
         )
     if references.changed:
-        notes.append(
+        lines.append(
             f"{_bytes(references.changed_bytes)} in {counted(references.changed, 'object')} belong "
             "to no path: their references changed while they were read."
         )
     if references.unread:
-        notes.append(
+        lines.append(
             f"{_bytes(references.unread)} of the heap were not searched for references: there are "
             "too many. What only they keep is missing."
         )
     if references.left_out:
-        notes.append(f"{_bytes(references.left_out)} of the heap are beyond what can be read.")
+        lines.append(f"{_bytes(references.left_out)} of the heap are beyond what can be read.")
     if references.stacks_missed:
-        notes.append(
+        lines.append(
             f"The stacks of {counted(references.stacks_missed, 'goroutine')} could not be read."
         )
-    return notes
+    return lines
 
 
-def _rows(references: References, limit: int | None) -> Iterator[tuple[int, Path]]:
+def rows_of(references: References, limit: int | None) -> Iterator[tuple[int, Path]]:
     """The places to show, each after that above it: those with the most bytes, if not all."""
     least = 0
     if limit is not None:
@@ -157,7 +165,8 @@ def _rows(references: References, limit: int | None) -> Iterator[tuple[int, Path
             stack += [(depth + 1, below) for below in reversed(path.below)]
 
 
-def _name(path: Path) -> str:
+def name_of(path: Path) -> str:
+    """A place as it is shown, not yet printable."""
     return _joined(path.label, path.type)
 
 

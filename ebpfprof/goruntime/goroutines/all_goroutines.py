@@ -235,6 +235,7 @@ class GoroutineScanner:
         self._stacks.begin()
         self._faults.begin()
         self._stacks.copier.read_until_settled(places, use, _PAUSES_S)
+        self._stacks.copier.forget()  # perhaps until the next window
         return records, walks
 
     def _walks(self, copies: Copies) -> tuple[npt.NDArray[np.bool_], list[Walk]]:

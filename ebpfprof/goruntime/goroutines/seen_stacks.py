@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 UNKNOWN: Final = -1
 _KEYS: Final = 5
 _MAX_WORDS: Final = 64  # of a stack, two for each frame
-_FEW: Final = 16  # there is room for as many at first
+_FEW: Final = 4  # there is room for as many at first
 _MAX_STACKS: Final = 1 << 13
 _STATE_BITS: Final = np.uint64(0xFFFF)  # of a wait: g.waitreason and g.atomicstatus
 _FACTOR: Final = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio

@@ -38,6 +38,7 @@ WINDOW_WORDS: Final = WINDOW_BYTES // 8
 AT_ONCE: Final = 341
 """How many goroutines one call reads: three pieces each, and UIO_MAXIOV is 1024."""
 _FEW: Final = 1
+_MUCH_FEWER: Final = 8  # times: then memory for many is given back
 
 
 class StackPlaces(NamedTuple):
@@ -103,8 +104,7 @@ class StackCopier:
         self._memory, self._starts, self._window_bytes = memory, starts, window_bytes
         self._kind = g_record(layout)
         self._size = self._kind.itemsize
-        self._make_room(_FEW)
-        self.plan(StackPlaces(*[np.zeros(0, np.uint64)] * 5))
+        self.forget()
 
     def _make_room(self, most: int) -> None:
         """Take memory for this number of goroutines: most programs have few that move."""
@@ -121,11 +121,17 @@ class StackCopier:
         self._there = self._here.copy()
         self._pieces = self._here.ctypes.data, self._there.ctypes.data
 
+    def forget(self) -> None:
+        """Give back the memory for many goroutines, until the next plan()."""
+        self._make_room(_FEW)
+        self.plan(StackPlaces(*[np.zeros(0, np.uint64)] * 5))
+
     def plan(self, places: StackPlaces) -> None:
         """Prepare the next read(), which then begins without delay; AT_ONCE places at most."""
         self.places, count = places, len(places.addresses)
-        if count > len(self._here):
-            self._make_room(min(AT_ONCE, count * 3 // 2))
+        room = len(self._here)
+        if count > room or room > _MUCH_FEWER * max(count, _FEW):
+            self._make_room(min(AT_ONCE, max(_FEW, count * 3 // 2)))
         here, there = self._here[:count], self._there[:count]
         rooms = np.where(places.his > places.sps, places.his - places.sps, np.uint64(0))
         lengths = np.minimum(rooms, np.uint64(self._window_bytes)) & ~np.uint64(7)

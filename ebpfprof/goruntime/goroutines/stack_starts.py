@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from symbolizer import GoBinary
+
+_END: Final = "runtime.goexit"
 
 
 class StackStarts:
@@ -26,6 +28,7 @@ class StackStarts:
         """
         self._binary, self._bias, self._as_tracebacks = binary, bias, as_tracebacks
         self._deltas: dict[int, int] = {}
+        self._known_ends: list[int] | None = None
 
     def of(
         self, records: npt.NDArray[Any]
@@ -47,11 +50,21 @@ class StackStarts:
             else:
                 for row in np.flatnonzero(in_syscall).tolist():
                     bps[row] = self.saved_bp(int(pcs[row]), int(sps[row]))
+            # A thread that C made and that called Go before: its goroutine has no frames, and a
+            # frame pointer of C (runtime/proc.go, oneNewExtraM).
+            bps[in_syscall & np.isin(pcs, self._ends())] = 0
         runs = status == RUNNING
         if runs.any():
             for column in (pcs, sps, bps):
                 column[runs] = 0
         return pcs, sps, bps
+
+    def _ends(self) -> list[int]:
+        """Where the outermost functions of goroutines return to (a list, as for any name)."""
+        if self._known_ends is None:
+            found = self._binary.functions_named(_END)
+            self._known_ends = [function.entry + 1 + self._bias for function in found]
+        return self._known_ends
 
     def saved_bp(self, pc: int, sp: int) -> int:
         """The address of the saved frame pointer of the function at `pc`; 0 if it has none.

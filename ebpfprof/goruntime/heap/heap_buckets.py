@@ -2,7 +2,7 @@
 
 The runtime keeps a bucket for each stack and size of sampled allocations, with four sums of what
 was allocated and freed: `active`, which is what Go publishes, and three `future` ones, that of a
-cycle of the garbage collector each (runtime/mprof.go, Go 1.19 to 1.27). In cycle C allocations add
+cycle of the garbage collector each (runtime/mprof.go, Go 1.17 to 1.27). In cycle C allocations add
 to future[(C+2)%3], the sweep's frees to future[(C+1)%3], and a flush moves future[C%3] to active.
 So active + future[C%3] is what Go publishes, before and after that flush. Two reads that agree on
 it, in one cycle, were not torn.
@@ -38,7 +38,8 @@ _DEFAULT_RATE: Final = 512 << 10  # runtime.MemProfileRate (bytes), as the progr
 _ATTEMPTS: Final = 12
 _PAUSE_S: Final = 0.001
 _AT_ONCE: Final = 1024
-_ALL_TAKEN: Final = 1 << 31  # sweepDrainedMask (runtime/mgcsweep.go)
+_ALL_TAKEN: Final = (1 << 31).to_bytes(4, "little")  # sweepDrainedMask (runtime/mgcsweep.go)
+_NO_SWEEPERS: Final = (1).to_bytes(8, "little")
 _MOST_BYTES: Final = 1 << 50
 
 
@@ -104,8 +105,11 @@ class HeapBuckets:
         self._memory = memory
         self._rate = heap_globals.rate + load_bias
         self._cycle = heap_globals.cycle + load_bias
-        self._lock = heap_globals.active_lock + load_bias
+        self._cycle_shift = heap_globals.cycle_shift
+        self._lock = heap_globals.active_lock + layout.offset("mutex", "key") + load_bias
         self._sweep = heap_globals.sweep + load_bias
+        # Go 1.17 has the flag in one word, and how many sweep in the next one.
+        self._swept = _NO_SWEEPERS if layout.has("mheap", "sweepDrained") else _ALL_TAKEN
         # Go 1.24 and later keep a bit of their own in the word (runtime/lock_spinbit.go).
         self._lock_mask = 1 if layout.has("m", "mWaitList.startTicks") else -1
         self._list = BucketList(memory, layout, heap_globals.buckets + load_bias)
@@ -201,15 +205,15 @@ class HeapBuckets:
         )
 
     def _cycle_now(self) -> int:
-        """The number of the cycle; bit 0 of the word says that it has been flushed."""
-        return int.from_bytes(self._memory.read(self._cycle, 4), "little") >> 1
+        """The number of the cycle."""
+        return int.from_bytes(self._memory.read(self._cycle, 4), "little") >> self._cycle_shift
 
     def _is_free(self) -> bool:
         word = int.from_bytes(self._memory.read(self._lock, 8), "little", signed=True)
         return not word & self._lock_mask
 
     def _is_swept(self) -> bool:
-        return int.from_bytes(self._memory.read(self._sweep, 4), "little") == _ALL_TAKEN
+        return self._memory.read(self._sweep, len(self._swept)) == self._swept
 
 
 def _record(layout: RuntimeLayout) -> np.dtype[Any]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from symbolizer.go.runtime_layout import RuntimeLayout
 
 _LEAST_HEADROOM: Final = 1 << 20  # memoryLimitMinHeapGoalHeadroom
 _RUNWAY: Final = 64 << 10  # minRunway
@@ -12,13 +15,14 @@ BEYOND_MEMORY: Final = 1 << 56
 """More bytes than any memory has."""
 
 
-def heap_goal(word: Callable[[str], int], headroom_percent: int) -> int | None:
+def heap_goal(word: Callable[[str], int], layout: RuntimeLayout) -> int | None:
     """The goal in bytes, of words of runtime.gcController by their names.
 
-    As heapGoalInternal and memoryLimitHeapGoal, Go 1.19 to 1.27. None with GOGC=off and no memory
-    limit: then it is beyond any memory.
+    As heapGoalInternal and memoryLimitHeapGoal, Go 1.19 to 1.27; Go 1.17 and 1.18 store it. None
+    with GOGC=off and no memory limit: then it is beyond any memory.
     """
-    goal = _goal(word, headroom_percent)
+    is_stored = layout.has("gcControllerState", "heapGoal")
+    goal = word("heapGoal") if is_stored else _goal(word, layout.memory_limit_headroom_percent)
     return goal if goal < BEYOND_MEMORY else None
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _MAX_LARGE: Final = 10
 
 
-def read_memory(target: Target, binary: GoBinary) -> MemoryParts:
-    """What the memory of a process consists of.
+def read_memory(target: Target, binary: GoBinary, bias: int) -> MemoryParts:
+    """What the memory of a process consists of; `bias` is runtime minus linked address.
 
     Raises TargetGone, PermissionDenied, UnreadableMemory, or GoTableError (its code is unknown).
     """
-    bias, layout = target.load_bias(binary.elf.entry), binary.layout
+    layout = binary.layout
     variables = memory_globals(binary)
     memory = target.memory
     statistics = MemoryStatisticsReader(memory, binary, variables, bias).read()
@@ -42,10 +42,9 @@ def read_memory(target: Target, binary: GoBinary) -> MemoryParts:
     )
 
 
-def read_statistics(target: Target, binary: GoBinary) -> MemoryStatistics:
+def read_statistics(target: Target, binary: GoBinary, bias: int) -> MemoryStatistics:
     """The statistics alone, which takes less than a millisecond. Raises as read_memory()."""
     memory = target.memory
-    bias = target.load_bias(binary.elf.entry)
     return MemoryStatisticsReader(memory, binary, memory_globals(binary), bias).read()
 
 

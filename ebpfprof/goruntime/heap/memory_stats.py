@@ -1,8 +1,8 @@
 """The runtime's own statistics of memory, read from a target that keeps running: runtime.MemStats.
 
-As readmemstats_m in runtime/mstats.go (Go 1.19 to 1.27) computes them, but for one thing: Go stops
-the world and flushes the caches of all processors first. Here, what each cached span has allocated
-since it was cached is added (runtime/mcache.go, releaseAll). Counters change while they are read:
+As readmemstats_m in runtime/mstats.go (Go 1.17 to 1.27) computes them, but for one thing: Go stops
+the world and flushes the caches of all processors first. Here, what these are about to count is
+added (ProcessorCaches). Counters change while they are read:
 sums of a busy program are of one moment within microseconds, not of an instant.
 """
 
@@ -134,15 +134,14 @@ class MemoryStatisticsReader:
         def word(name: str) -> int:
             return _word(data, self._layout.offset("mstats", name))
 
-        def paced(name: str) -> int:
-            return _word(controller, self._layout.offset("gcControllerState", name))
-
         classes = self._size_classes(sums)
         small = [size_class for size_class in classes if size_class.size]
         total = of("largeAlloc") + sum(size_class.mallocs * size_class.size for size_class in small)
         freed = of("largeFree") + sum(size_class.frees * size_class.size for size_class in small)
-        in_use, free, released = (paced(n) for n in ("heapInUse", "heapFree", "heapReleased"))
         extra = of("inWorkBufs") + of("inPtrScalarBits")
+        # readmemstats_m makes sure that these equal gcController's, or memstats' in Go 1.17, 1.18.
+        in_use, released = of("inHeap"), of("released")
+        mapped = of("committed") - of("inStacks") - extra + released
         own = ("stacks_sys", "mspan_sys", "mcache_sys", "buckhash_sys", "gcMiscSys", "other_sys")
         tiny = of("tinyAllocCount")
         return MemoryStatistics(
@@ -151,9 +150,9 @@ class MemoryStatisticsReader:
             mallocs=tiny + sum(size_class.mallocs for size_class in classes),
             frees=tiny + sum(size_class.frees for size_class in classes),
             tiny_mallocs=tiny,
-            heap_mapped=in_use + free + released,
+            heap_mapped=mapped,
             heap_in_use=in_use,
-            idle=free + released,
+            idle=mapped - in_use,
             released=released,
             stacks_in_use=of("inStacks"),
             stacks_mapped=of("inStacks") + word("stacks_sys"),
@@ -164,7 +163,7 @@ class MemoryStatisticsReader:
             profile_buckets=word("buckhash_sys"),
             collector_mapped=word("gcMiscSys") + extra,
             other_mapped=word("other_sys"),
-            mapped=in_use + free + released + of("inStacks") + extra + sum(map(word, own)),
+            mapped=mapped + of("inStacks") + extra + sum(map(word, own)),
             collector=self._collector(data, controller),
             classes=classes,
             is_settled=is_settled,
@@ -202,7 +201,8 @@ class MemoryStatisticsReader:
         (fraction,) = struct.unpack_from("<d", data, at("gc_cpu_fraction"))
         cycles, forced = (_word(data, at(name), 4) for name in ("numgc", "numforcedgc"))
         last = at("pause_ns") + _WORD_BYTES * ((cycles + _PAUSES - 1) % _PAUSES)
-        limit = paced("memoryLimit")
+        has_limit = layout.has("gcControllerState", "memoryLimit")
+        limit = paced("memoryLimit") if has_limit else _NO_LIMIT
         return Collector(
             cycles=cycles,
             forced=forced,
@@ -211,7 +211,7 @@ class MemoryStatisticsReader:
             last_unix_ns=_word(data, at("last_gc_unix")),
             percent=percent,
             limit=None if limit >= _NO_LIMIT else limit,
-            goal=heap_goal(paced, layout.memory_limit_headroom_percent),
+            goal=heap_goal(paced, layout),
             live=paced("heapLive"),
             marked=paced("heapMarked"),
             cpu_fraction=fraction if 0 <= fraction <= 1 else 0.0,

@@ -1,7 +1,8 @@
-"""What the caches of the scheduler's processors have allocated since they got their spans.
+"""What the caches of the scheduler's processors have allocated that statistics have not counted.
 
-A span that a processor has cached counts as allocated only when it is given back
-(runtime/mcache.go, refill and releaseAll, Go 1.19 to 1.27).
+Objects in a span that a processor has cached count as allocated when it is given back
+(runtime/mcache.go, refill and releaseAll, Go 1.19 to 1.27). In Go 1.17 and 1.18 all its slots count
+as allocated as soon as it is cached, so that free ones are counted too many.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 _MAX_PROCESSORS: Final = 1 << 12
 _SPAN: Final = (
-    *(("count", "allocCount", "<u2"), ("before", "allocCountBeforeCache", "<u2")),
-    *(("class", "spanclass", "u1"), ("slot", "elemsize", "<u8")),
+    *(("count", "allocCount", "<u2"), ("class", "spanclass", "u1"), ("slot", "elemsize", "<u8")),
 )
+_COUNTED: Final = "allocCountBeforeCache"
 
 
 class ProcessorCaches:
@@ -46,12 +47,15 @@ class ProcessorCaches:
         self._cache = record(
             layout, "mcache", [("tiny", "tinyAllocs", "<u8"), ("spans", "alloc", spans)]
         )
-        self._span = record(layout, "mspan", _SPAN)
+        self._counts_slots = not layout.has("mspan", _COUNTED)
+        counted = ("nelems", "<u8") if self._counts_slots else (_COUNTED, "<u2")
+        self._span = record(layout, "mspan", [*_SPAN, ("counted", *counted)])
 
     def pending(self) -> tuple[npt.NDArray[np.uint64], int]:
-        """The objects by size class, and the tiny ones within others.
+        """What to add to the objects of each size class, and the tiny ones within others.
 
-        Raises TargetGone or UnreadableMemory.
+        What is to be taken away is a number that wraps around. Raises TargetGone or
+        UnreadableMemory.
         """
         memory, allocated = self._memory, np.zeros(self._classes, np.uint64)
         pointer, length = np.frombuffer(memory.read(self._allp, 16), "<u8").tolist()
@@ -63,8 +67,8 @@ class ProcessorCaches:
         caches = memory.read_records(at, np.dtype("<u8"))
         rows = memory.read_records(caches[caches != 0], self._cache)
         spans = memory.read_records(rows["spans"].reshape(-1), self._span)
-        more = spans["count"].astype(np.int64) - spans["before"]
-        is_cached = (spans["slot"] != 0) & (more > 0)
+        more = spans["count"].astype(np.int64) - spans["counted"].astype(np.int64)
+        is_cached = (spans["slot"] != 0) & (more < 0 if self._counts_slots else more > 0)
         classes = (spans["class"][is_cached] >> 1).astype(np.int64)
         np.add.at(
             allocated, np.minimum(classes, self._classes - 1), more[is_cached].astype(np.uint64)

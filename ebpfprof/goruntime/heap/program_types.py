@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from symbolizer.go.type_descriptors import MAX_BYTES, TypeDescriptors
+from symbolizer.go.type_descriptors import MAX_BYTES, TypeDescriptors, has_flags_in_offsets
 
 if TYPE_CHECKING:
     from ebpfprof.process.memory import Memory
@@ -24,5 +24,7 @@ def program_types(memory: Memory, binary: GoBinary, load_bias: int) -> TypeDescr
         start, end = binary.types
         size = end - start
         data = memory.read(start + load_bias, size) if 0 < size <= MAX_BYTES else b""
-        known = _known[binary] = load_bias, TypeDescriptors(data, start + load_bias)
+        old = has_flags_in_offsets(binary.layout)
+        types = TypeDescriptors(data, start + load_bias, flags_in_offsets=old)
+        known = _known[binary] = load_bias, types
     return known[1]

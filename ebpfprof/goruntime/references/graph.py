@@ -22,7 +22,7 @@ WORD_BYTES: Final = 8
 MAX_EDGES: Final = 100_000_000
 """More references are not kept; one takes 8 bytes of our memory."""
 _MAX_TYPES: Final = 1 << 20
-_CHUNK_BYTES: Final = 8 << 20
+_CHUNK_BYTES: Final = 2 << 20
 _MAX_PIECES: Final = 1024  # UIO_MAXIOV
 _LARGEST_WITHOUT_TYPE: Final = 512
 _LARGEST_SMALL: Final = 32768

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = 3
 _MAX_CUTS: Final = 6  # of one example
 _MAX_CHAIN: Final = 1 << 24
+_BLOCK: Final = 1 << 20  # slots
 _SCHEDULER: Final = "runtime"
 
 
@@ -43,18 +45,14 @@ class ReferenceReader:
         self.scan = Scan(go)
         self._search, self._graph = self.scan.search, self.scan.graph
         self._slots = self.scan.slots
-        self._reached = np.flatnonzero(self._search.node >= 0).astype(np.int32)
-        self._sizes = self._slots.bytes_of(self._reached)
         self._changed = self._of_changed_references()
         self._made_cuts: Cuts | None = None
 
     def references(self) -> References:
         """All paths. Raises TargetGone."""
         tree, count = self._search.tree, len(self._search.tree.nodes)
-        is_sure = ~self._changed[self._reached]
-        nodes, sizes = self._search.node[self._reached[is_sure]], self._sizes[is_sure]
-        objects = np.bincount(nodes, minlength=count).tolist()
-        used = np.bincount(nodes, sizes, count).astype(np.int64).tolist()
+        sums = self._sums(count)
+        objects, used = sums[0].tolist(), sums[1].tolist()
         below: list[list[Path]] = [[] for _ in range(count)]
         roots = []
         # A place is always made after that above it.
@@ -79,8 +77,8 @@ class ReferenceReader:
         changed = np.flatnonzero(self._changed)
         return References(
             tuple(sorted(roots, key=lambda root: -root.paths.total)),
-            int(is_sure.sum()),
-            int(sizes.sum()),
+            int(sums[0].sum()),
+            int(sums[1].sum()),
             len(changed),
             int(self._slots.bytes_of(changed).sum()),
             self._graph.unread,
@@ -89,11 +87,29 @@ class ReferenceReader:
             self.leaked(),
         )
 
+    def _sums(self, places: int) -> tuple[Numbers, Numbers]:
+        """Objects of each place in the tree, and their bytes: those whose references stayed."""
+        objects, used = np.zeros(places, np.int64), np.zeros(places, np.int64)
+        for begin in range(0, self._slots.count, _BLOCK):
+            part = slice(begin, begin + _BLOCK)
+            nodes = self._search.node[part]
+            chosen = np.flatnonzero((nodes >= 0) & ~self._changed[part])
+            nodes = nodes[chosen]
+            sizes = self._slots.bytes_of(chosen + begin)
+            objects += np.bincount(nodes, minlength=places)
+            used += np.bincount(nodes, sizes, places).astype(np.int64)
+        return objects, used
+
+    @cached_property
+    def _reached(self) -> npt.NDArray[np.int32]:
+        return np.flatnonzero(self._search.node >= 0).astype(np.int32)
+
     def _of_changed_references(self) -> npt.NDArray[np.bool_]:
         """The slots that were reached by a reference that has changed since, and all below them."""
         changed = np.zeros(self._slots.count, np.bool_)
-        edges = self._search.edge[self._reached]
-        edges = np.sort(edges[(edges >= 0) & (edges != NO_EDGE)])
+        edges = self._search.edge
+        edges = edges[(self._search.node >= 0) & (edges >= 0) & (edges != NO_EDGE)]
+        edges.sort()
         gone = edges[self._graph.changed(edges)]
         level = self._graph.targets[gone].astype(np.int64)
         while len(level):

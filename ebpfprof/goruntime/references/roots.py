@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.goroutines.all_goroutines import Goroutine
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.goruntime.references.slots import Slots, Words
+    from symbolizer import ElfFile, GoBinary
 
 _WORD_BYTES: Final = 8
 # runtime/symtab.go, moduledata, Go 1.19 to 1.27: data, edata, bss, ebss.
@@ -33,7 +34,12 @@ _MAX_DATA_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 8 << 20
 _MAX_STACK_BYTES: Final = 1 << 30  # runtime.maxstacksize
 _MAX_STACKS_BYTES: Final = 4 << 30
-_KEEPING: Final = ("Finalizer", "Cleanup")
+_KEEPING: Final = ("Finalizer", "Cleanup", "WeakHandle")
+_CLEANUP: Final = np.dtype([("function", "<u8"), ("argument", "<u8")])
+"""What a cleanup has behind its first pointer from Go 1.26 on (runtime/mcleanup.go, cleanupFn).
+
+In earlier versions there is a number, and then the next special: no addresses of the heap.
+"""
 _OWN_NOTHING: Final = frozenset(
     f"runtime.{name}" for name in ("gcBgMarkWorker", "bgsweep", "bgscavenge", "forcegchelper")
 )
@@ -54,7 +60,8 @@ class RootKind(StrEnum):
 class Root:
     """A root: a package variable, the goroutines with one function and state, or finalizers.
 
-    `address` is the variable's, as linked. `goroutines` are the ids.
+    `address` is the variable's, as linked; 0 of a plugin's, whose types are not read. `goroutines`
+    are the ids.
     """
 
     kind: RootKind
@@ -95,7 +102,9 @@ class RootReader:
 
     def read(self) -> RootWords:
         """All words of all roots. Raises TargetGone or UnreadableMemory."""
-        self._variables()
+        self._variables(self._go.binary, self._bias)
+        for plugin in self._go.plugins:
+            self._variables(plugin.binary, plugin.load_bias)
         self._goroutines()
         self._finalizers()
         self.scheduler = self._scheduler()
@@ -170,8 +179,9 @@ class RootReader:
             owners[is_there],
         )
 
-    def _variables(self) -> None:
-        module = self._go.binary.module_start + self._bias
+    def _variables(self, binary: GoBinary, bias: int) -> None:
+        """Those of the program or of a plugin, with the load bias of that."""
+        module = binary.module_start + bias
         ends = np.frombuffer(self._memory.read(module + _DATA_AT, 4 * _WORD_BYTES), "<u8")
         data, end_of_data, bss, end_of_bss = ends.tolist()
         for start, end in ((data, end_of_data), (bss, end_of_bss)):
@@ -186,26 +196,28 @@ class RootReader:
                 words.append(all_words[chosen])
                 places.append((chosen * _WORD_BYTES + start + done).astype(np.uint64))
             if words:
-                self._named(np.concatenate(words), np.concatenate(places))
+                self._named(binary.elf, bias, np.concatenate(words), np.concatenate(places))
 
-    def _named(self, words: Words, places: Words) -> None:
-        """Add words of the program's data, by the variables that have them."""
-        symbols = Symbols(self._go.binary.elf)
+    def _named(self, elf: ElfFile, bias: int, words: Words, places: Words) -> None:
+        """Add words of a file's data, by the variables that have them."""
+        symbols = Symbols(elf)
+        is_program = elf is self._go.binary.elf
         first = 0
         while first < len(places):
-            name, start, end = self._variable(symbols, int(places[first]) - self._bias)
-            limit = np.uint64(min(end + self._bias, _ADDRESS_END))
+            name, start, end = self._variable(elf, symbols, int(places[first]) - bias)
+            limit = np.uint64(min(end + bias, _ADDRESS_END))
             last = max(first + 1, int(np.searchsorted(places, limit)))
             part = slice(first, last)
             kind = RootKind.RUNTIME if _is_of_runtime(name) else RootKind.VARIABLE
-            offsets = places[part].astype(np.int64) - (start + self._bias)
-            self._add(Root(kind, name, start), words[part], places[part], offsets)
+            offsets = places[part].astype(np.int64) - (start + bias)
+            root = Root(kind, name, start if is_program else 0)
+            self._add(root, words[part], places[part], offsets)
             first = last
 
-    def _variable(self, symbols: Symbols, address: int) -> tuple[str, int, int]:
+    def _variable(self, elf: ElfFile, symbols: Symbols, address: int) -> tuple[str, int, int]:
         """The name of the variable that has an address as linked, and where it begins and ends."""
         try:
-            with self._go.binary.elf.allowance:
+            with elf.allowance:
                 symbol = symbols.variable_at(address)
         except SymbolizerError:
             symbol = None
@@ -214,7 +226,7 @@ class RootReader:
         section = next(
             (
                 section
-                for section in self._go.binary.elf.sections.values()
+                for section in elf.sections.values()
                 if section.vaddr and section.vaddr <= address < section.vaddr + section.size
             ),
             None,
@@ -286,19 +298,25 @@ class RootReader:
         return words[chosen], (chosen * _WORD_BYTES + low).astype(np.uint64), low
 
     def _finalizers(self) -> None:
-        """What finalizers and cleanups keep: themselves, and all that their object refers to.
+        """What finalizers and cleanups keep: themselves, and what a finalizer's object refers to.
+
+        And the handles of weak pointers, which have the address of their object, but don't keep it.
 
         runtime/mgcmark.go, markrootSpans, Go 1.19 to 1.27.
         """
         kinds = self._go.binary.layout.special_kinds
         kept = specials(self._memory, self._go.binary.layout, self._slots)
         chosen = np.isin(kept.kinds, [kinds[name] for name in _KEEPING if name in kinds])
-        self._add(
-            Root(RootKind.FINALIZER, "finalizers and cleanups"),
-            kept.pointers[chosen],
-            kept.places[chosen],
-            np.zeros(int(chosen.sum()), np.int64),
-        )
+        words, places = [kept.pointers[chosen]], [kept.places[chosen]]
+        if "Cleanup" in kinds:
+            more = kept.places[kept.kinds == kinds["Cleanup"]] + np.uint64(_WORD_BYTES)
+            rows = self._memory.read_records(more, _CLEANUP)
+            for number, name in enumerate(_CLEANUP.names or ()):
+                words.append(rows[name])
+                places.append(more + np.uint64(number * _WORD_BYTES))
+        root = Root(RootKind.FINALIZER, "finalizers and cleanups")
+        joined = np.concatenate(words)
+        self._add(root, joined, np.concatenate(places), np.zeros(len(joined), np.int64))
         has_finalizer = (kept.kinds == kinds["Finalizer"]) & (kept.slots >= 0)
         self.finalized = np.unique(kept.slots[has_finalizer])
 

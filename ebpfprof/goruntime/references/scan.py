@@ -8,6 +8,7 @@ import numpy as np
 
 from ebpfprof.goruntime.goroutines.table import GoroutineTable
 from ebpfprof.goruntime.heap.program_types import program_types
+from ebpfprof.goruntime.plugins import plugin_modules
 from ebpfprof.goruntime.references.graph import Graph
 from ebpfprof.goruntime.references.object_types import UNKNOWN, ObjectTypes, Shapes
 from ebpfprof.goruntime.references.roots import RootKind, RootReader
@@ -57,9 +58,9 @@ class Scan:
             or spans.beyond
             or reader.unread_stacks
             or reader.beyond
-            or go.plugins
+            or len(plugin_modules(go.target, go.binary, bias)) > len(go.plugins)
         )
-        """Whether all roots and references were read: variables of plugins are not."""
+        """Whether all roots and references were read: not if a plugin's file could not be."""
         self._names: dict[int, str] = {}
         self.search = Search(self.graph, self.types, memory, self._function_name)
         self.scheduler = np.concatenate(list(reader.scheduler.values()))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 THIN: Final = 96
 """A level of fewer objects is done one by one."""
 _MANY_EDGES: Final = 8 * THIN
-_BLOCK: Final = 1 << 19
+_BLOCK: Final = 1 << 17
 _LOW: Final = (1 << 20) - 1
 _MAX_KNOWN: Final = 1 << 18
 _END: Final = 1 << 47  # of addresses of a process
@@ -367,7 +367,11 @@ class ThinLevels:
         offsets, sizes, known = self._offsets, self._sizes, self._known
         new: list[int] = level.tolist()
         while new and len(new) < THIN:
-            if sum([first[slot + 1] - first[slot] for slot in new]) > _MANY_EDGES:
+            if len(new) == 1:  # a list: that is most of them
+                references = first[new[0] + 1] - first[new[0]]
+            else:
+                references = sum([first[slot + 1] - first[slot] for slot in new])
+            if references > _MANY_EDGES:
                 return self._search.wide(np.array(new, np.int64))
             old, new = new, []
             for source in old:

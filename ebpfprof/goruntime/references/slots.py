@@ -137,7 +137,7 @@ class Slots:
 
     def bytes_of(self, slots: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
         """The size of each slot in bytes."""
-        sizes: npt.NDArray[np.int64] = self.sizes[self.spans_of(slots)].astype(np.int64)
+        sizes: npt.NDArray[np.int64] = self.sizes[self.span[slots]].view(np.int64)
         return sizes
 
 

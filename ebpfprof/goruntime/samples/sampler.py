@@ -86,6 +86,11 @@ class GoroutineSampler:
             if not self._sums.has_reached_end:
                 self._sample()
 
+    @property
+    def sampled_ns(self) -> int:
+        """When the last sample was taken (CLOCK_MONOTONIC); 0 before one, and after a pause()."""
+        return self._last_ns
+
     def count_from(self, at_ns: int) -> None:
         """Leave what samples found before `at_ns` (CLOCK_MONOTONIC) out of counted()."""
         with self._lock:

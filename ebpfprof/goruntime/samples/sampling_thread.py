@@ -23,6 +23,10 @@ from ebpfprof.system.priority import run_promptly
 
 FIRST_SAMPLES: Final = 50
 """Samples at the first rate, so that short recordings have enough of them."""
+SETTLED_S: Final = 10.0
+LATER_SHARE: Final = 0.5
+"""The part of its share that a target gets after SETTLED_S: the more samples there are, the less
+another one adds. Then errors are up to 1.4 times as large as with all of the share."""
 _SPREAD: Final = (0.5, 1.5)  # times the mean interval
 _SMOOTHED: Final = 0.1  # the weight of the last sample in a mean cost
 _NEARLY: Final = 0.5  # of the mean interval
@@ -61,6 +65,8 @@ class SampledTarget:
     """What a sample takes, of CPU time, on average."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held during a sample."""
+    began_s: float = field(default_factory=time.monotonic)
+    """When its samples began."""
     _late_s: float = 0.0
     _samples: int = 0
 
@@ -76,7 +82,12 @@ class SampledTarget:
         self.cost_s += max(_SMOOTHED, 1 / self._samples) * (took_s - self.cost_s)
 
     def plan(self, waking_s: float, share: float) -> None:
-        """Plan the next sample; to wake for it takes `waking_s`, and all may take this `share`."""
+        """Plan the next sample; to wake for it takes `waking_s`, and all may take this `share`.
+
+        After SETTLED_S, they may take LATER_SHARE of that.
+        """
+        if time.monotonic() - self.began_s > SETTLED_S:
+            share *= LATER_SHARE
         self.mean_s = self.rate.interval_s(self._samples, self.cost_s + waking_s, share)
         due_s = self.due_s + self.mean_s * random.uniform(*_SPREAD)
         self.due_s = max(due_s, time.monotonic())
@@ -84,6 +95,8 @@ class SampledTarget:
 
 class SamplingThread:
     """Samples all targets that joined; together that takes a `share` of a processor at most.
+
+    Targets that are sampled for long get half of theirs.
 
     The thread runs while there are any. Any other thread may use it.
     """

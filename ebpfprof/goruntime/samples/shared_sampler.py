@@ -72,6 +72,7 @@ class SharedSampler(Closing):
         self._idle: IdleStates = {}
         self._holders: frozenset[int] | None = None
         self._holders_due_s = 0.0  # time.monotonic()
+        self._holders_of_ns = 0  # the last sample by which nobody needed them
         self.failure: Exception | None = None
         """The error that ended the samples early; None without one."""
 
@@ -195,7 +196,7 @@ class SharedSampler(Closing):
                     most=self._most,
                 )
         except SymbolizerError as error:
-            raise for_user(self._go.target, error) from error
+            raise for_user(self._go.target, error, self._go.path) from error
         self._sampler.sample()  # of no typical cost: every goroutine is new
         self.failure = None
         self._turns = SampledTarget(self._rate, self._sample, self._fail)
@@ -229,11 +230,12 @@ class SharedSampler(Closing):
 
     def _read_holders(self) -> None:
         """Read which goroutines may hold a lock, if others wait for one long, and that is due."""
-        now_s = time.monotonic()
-        if now_s < self._holders_due_s:
+        now_s, sampled_ns = time.monotonic(), self.sampler.sampled_ns
+        if now_s < self._holders_due_s or sampled_ns == self._holders_of_ns:
             return
         standing = self.sampler.standing_states(LOCKED_OUT)
         is_needed = any(state.word in LOCK_WORDS for state in standing)
+        self._holders_of_ns = 0 if is_needed else sampled_ns
         self._holders = lock_holders(self._go) if is_needed else None
         took_s = time.monotonic() - now_s
         apart_s = _HOLDERS_S if is_needed else _NONE_S

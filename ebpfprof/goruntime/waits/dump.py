@@ -139,6 +139,15 @@ class GoroutineDumper:
         made = self._confirmed(made, scan, moving) if moving else made
         return _with_requests(made, requests)
 
+    def prepare(self) -> None:
+        """Find now what samples need: for a large program it takes some tenths of a second.
+
+        Raises TargetGone or GoTableError.
+        """
+        if self._waits is None:
+            self._waits = WaitReader(self._go, self._scanner.memory, self._frames)
+        self._requests.prepare()
+
     def find_pools(self, pools: PoolReader) -> None:
         """Find the pools of the goroutines of the last dump_once(). Raises what that raises."""
         if self._last is not None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.goruntime.goroutines.states import LOCK_WORDS
-from ebpfprof.goruntime.waits.dump import dump
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
@@ -19,6 +18,8 @@ def lock_holders(go: GoTarget) -> frozenset[int] | None:
     None if that can't be read, or if nothing shows which goroutine holds one of these locks: then
     any may do.
     """
+    from ebpfprof.goruntime.waits.dump import dump  # with much else; few recordings need it
+
     try:
         snapshot = dump(go, apart_s=0)
     except (EbpfprofError, SymbolizerError):

@@ -1,53 +1,74 @@
-"""The routes of handlers: the requests of goroutines that wait, read repeatedly without a probe."""
+"""The routes and peers of handlers: what their goroutines wait for, read again and again."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
-from ebpfprof.goruntime.goroutines.frames import StackFrames
-from ebpfprof.goruntime.waits.http_requests import RequestReader
+from ebpfprof.goruntime.waits.dump import GoroutineDumper
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.handlers import handler_in
-from ebpfprof.profile.routes import SeenRoutes
+from ebpfprof.profile.network_peers import NetworkPeers
+from ebpfprof.profile.operations import operation_in
+from ebpfprof.profile.routes import SeenPeers, SeenRoutes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.profile.goroutines import DumpedGoroutine
+    from ebpfprof.profile.handlers import Handler
+    from ebpfprof.profile.model import Frame, PeerSamples
 
 _MOST_GOROUTINES: Final = 2_000
 """Of programs with more, the first ones: a sample takes about 20 ms then."""
+_MOST_STACKS: Final = 1 << 12
+CLIENTS: Final = "its clients"
 
 
-class RouteSampler:
-    """Samples the requests of one target."""
+class HandlerSampler:
+    """Samples what goroutines in handlers of one target wait for, and which requests they have."""
 
     def __init__(self, go: GoTarget) -> None:
         """Open the target's memory. Raises TargetGone, PermissionDenied or GoTableError."""
-        scanner = GoroutineScanner(go, has_labels=False, most=_MOST_GOROUTINES)
-        self._scanner, self._frames = scanner, StackFrames(go)
-        self._requests = RequestReader(go, scanner)
-        self._has_requests = self._requests.prepare()
-        self._seen = SeenRoutes()
+        self._dumper = GoroutineDumper(go, most=_MOST_GOROUTINES)
+        self._dumper.prepare()
+        self._seen, self._peers = SeenRoutes(), SeenPeers()
+        # Stacks of waiting goroutines are mostly the same objects from sample to sample.
+        self._handlers: dict[int, tuple[tuple[Frame, ...], Handler | None]] = {}
 
     @property
     def routes(self) -> Mapping[str, str]:
         """The routes by Handler.function, of all samples: see SeenRoutes.by_function."""
         return self._seen.by_function()
 
+    @property
+    def peers(self) -> tuple[PeerSamples, ...]:
+        """The peers of handlers, named by Handler.function, of all samples."""
+        return self._peers.all()
+
     def sample(self) -> None:
         """Take a sample. Raises TargetGone or GoTableError."""
-        if not self._has_requests:
-            return
         try:
-            goroutines = self._scanner.scan().goroutines
-            requests = self._requests.read(goroutines)
+            dump = self._dumper.dump_once(has_waits=True, has_requests=True)
         except UnreadableMemory:
             return  # the runtime has not begun yet, or its memory changed: the next sample may do
-        handling = [goroutine for goroutine in goroutines if goroutine.goid in requests]
-        self._frames.look_up(pc for goroutine in handling for pc in goroutine.pcs)
-        for goroutine in handling:
-            handler = handler_in(self._frames.of(goroutine.pcs))
-            if handler and handler.function:
-                self._seen.add(handler.function, goroutine.goid, requests[goroutine.goid])
+        peers = NetworkPeers(dump)
+        for goroutine in dump.goroutines:
+            handler = self._handler(goroutine)
+            if handler is None or not handler.function:
+                continue
+            if goroutine.request:
+                self._seen.add(handler.function, goroutine.goid, goroutine.request)
+            operation = operation_in(goroutine.state, goroutine.frames)[0]
+            if peer := peers.of(goroutine, operation):
+                is_client = peers.is_client(goroutine)
+                self._peers.add(handler.function, operation, CLIENTS if is_client else peer)
+
+    def _handler(self, goroutine: DumpedGoroutine) -> Handler | None:
+        frames = goroutine.frames
+        known = self._handlers.get(id(frames))
+        if known is None:
+            if len(self._handlers) >= _MOST_STACKS:
+                self._handlers.clear()
+            known = self._handlers[id(frames)] = frames, handler_in(frames)
+        return known[1]

@@ -167,7 +167,7 @@ def _for_user(go: GoTarget) -> Iterator[None]:
     try:
         yield
     except SymbolizerError as error:
-        raise for_user(go.target, error) from error
+        raise for_user(go.target, error, go.path) from error
 
 
 def _none_runs(dump: GoroutineDump) -> bool:

@@ -15,7 +15,6 @@ from ebpfprof.profile.losses import Loss, losses_of, losses_since
 from ebpfprof.profilers.cpu.bound import SampleBound
 from ebpfprof.profilers.cpu.cpu_program import CpuConfig, CpuProgram
 from ebpfprof.system.closing import Closing
-from symbolizer.codeanalysis.tls import g_offset
 
 if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
@@ -217,7 +216,7 @@ def process_fields(target: Target, go: GoTarget | None) -> dict[str, int]:
     layout = go.binary.layout
     return {
         **fields,
-        "g_offset": g_offset(go.binary),
+        "g_offset": go.g_offset(),
         "m_offset": layout.offset("g", "m"),
         "g0_offset": layout.offset("m", "g0"),
         "curg_offset": layout.offset("m", "curg"),

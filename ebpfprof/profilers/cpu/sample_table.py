@@ -157,14 +157,16 @@ class SampleTable:
 
     def _in_table(self, target: int) -> Counter[CpuStack]:
         counts = Counter[CpuStack]()
-        for _, of, stack, count in self._all():
-            if of == target:
-                counts[stack] += count
+        for _, _, stack, count in self._all(target):
+            counts[stack] += count
         return counts
 
-    def _all(self) -> Iterator[tuple[int, int, CpuStack, int]]:
-        """All rows: key, target, stack, count."""
+    def _all(self, target: int | None = None) -> Iterator[tuple[int, int, CpuStack, int]]:
+        """All rows, or those of a target: key, target, stack, count."""
         for keys, rows in self._program.maps["samples"].batches():
+            if target is not None:
+                is_ours = rows["process"] == target
+                keys, rows = keys[is_ours], rows[is_ours]
             for key, count, row in zip(keys.tolist(), rows["count"].tolist(), rows, strict=True):
                 known = self._known.get(key >> 1)
                 if known is None:

@@ -133,7 +133,7 @@ class GateProgram(BoundedProbes):
         target = self._targets[index]
         go = target.go
         self._program.attach_uprobes(
-            go.target.exe_fd,
+            go.binary.elf.fd,
             go.target.pid,
             target.probes(index * MAX_GATES),
             anchor=(go.file_offset(go.sites.anchor_pc), go.sites.anchor_pc + go.load_bias),

@@ -54,7 +54,7 @@ class GateRecording:
         try:
             gates = allocation_gates(go.binary)
         except SymbolizerError as error:
-            raise for_user(go.target, error) from error
+            raise for_user(go.target, error, go.path) from error
         self.slot = slot
         self.followed: Followed | None = None
         """Its objects that are followed; None if the program's variables are unknown."""

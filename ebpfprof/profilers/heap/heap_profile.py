@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ebpfprof.console.text import in_one_line, printable
-from ebpfprof.goruntime.plugin_warning import missing_allocations
+from ebpfprof.goruntime.other_code import missing_allocations
 from ebpfprof.profilers.heap import allocation_samples, buckets
 from ebpfprof.profilers.heap.allocation_counts import AllocationCounts
 from ebpfprof.profilers.heap.kind import ALLOCS, HEAP

@@ -290,7 +290,10 @@ class BudgetedWaits:
             with self._lock:
                 if self._ending.has_come:  # it may have since the pause
                     return
-                begun_ns = self._waits.attach_one_in_eight(self._index, self._go, self._started_ns)
+                begun_ns = self._waits.attach_one_in_eight(
+                    *(self._index, self._go, self._started_ns),
+                    is_window=following.window_ns is not None,
+                )
                 self._sums.add_pause(self._ran_since())
                 self._part_since_ns = self._part_begun_ns = begun_ns
                 self._watches_runs, self._runs_change_ns = True, begun_ns + _RUNS_NS

@@ -209,12 +209,15 @@ class WaitsCollector(BoundedProbes):
             probes = [self._sites.probes(index, go, code) for code in go.probed]
             self._attach(probes, index, self._groups(index))
 
-    def attach_one_in_eight(self, index: int, go: GoTarget, began_ns: int | None = None) -> int:
+    def attach_one_in_eight(
+        self, index: int, go: GoTarget, began_ns: int | None = None, *, is_window: bool = False
+    ) -> int:
         """Attach the probes of one wait in eight to a target, and record it.
 
         If every wait was recorded until now, that ends at the same moment. Waits that began before
-        `began_ns`, or before that moment, don't count. Returns the start time (CLOCK_MONOTONIC,
-        ns). Raises AttachFailed, also where the places are not found.
+        `began_ns`, or before that moment, don't count. All probes of a window are detached
+        together. Returns the start time (CLOCK_MONOTONIC, ns). Raises AttachFailed, also where the
+        places are not found.
         """
         known = self._attached.get(index)
         continues = known is not None and known.begun_ns is not None
@@ -232,9 +235,14 @@ class WaitsCollector(BoundedProbes):
             self._sites.tracked_probes(index, go, code, places)
             for code, places in zip(go.probed, target.places, strict=True)
         ]
+        groups = self._tracked_groups(index)
         with self._all_or_none(index):
-            self._attach(probes, index, self._tracked_groups(index))
-            self.watch_runs(index)
+            if is_window:  # a process for each group takes us some milliseconds
+                together = zip(probes, self._run_probes(index), strict=True)
+                self._attach([own + runs for own, runs in together], index, groups)
+            else:
+                self._attach(probes, index, groups)
+                self.watch_runs(index)
         now_ns = target.every_until_ns = kernel_now_ns()
         fields |= {"began_ns": now_ns if began_ns is None else began_ns, "attached_ns": now_ns}
         self._program.maps["trackings"].set_struct(index, fields)
@@ -246,12 +254,14 @@ class WaitsCollector(BoundedProbes):
 
         They show how long goroutines are in the run queue, and which parks are repeated.
         """
+        self._attach(self._run_probes(index), index, self._run_groups(index))
+
+    def _run_probes(self, index: int) -> list[list[Uprobe]]:
         target = self._attached[index]
-        probes = [
+        return [
             self._sites.run_probes(index, code, places)
             for code, places in zip(target.go.probed, target.places, strict=True)
         ]
-        self._attach(probes, index, self._run_groups(index))
 
     def _watch_only_runs(self, index: int, go: GoTarget) -> None:
         """Add up how long goroutines are in the run queue, beside the record of every wait."""

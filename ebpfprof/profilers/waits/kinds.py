@@ -173,6 +173,7 @@ MUTEX = ProfileKind(
     is_of=_are_releases,
     coverage=_COVERAGE,
     is_agent_default=True,
+    has_lengths=True,
 )
 WAKERS = ProfileKind(
     name="wakers",
@@ -207,6 +208,7 @@ WAKERS = ProfileKind(
     added_by="wakers",
     is_of=are_pairs,
     is_default=False,
+    has_lengths=True,
 )
 RUN_QUEUE = ProfileKind(
     name="runqueue",
@@ -229,6 +231,7 @@ RUN_QUEUE = ProfileKind(
     coverage=_COVERAGE,
     is_default=False,
     is_of_tracked_waits=True,
+    has_lengths=True,
 )
 OPEN = ProfileKind(
     name="open",

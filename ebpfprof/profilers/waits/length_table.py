@@ -11,6 +11,7 @@ from ebpfprof.profilers.labels import mixed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     import numpy.typing as npt
 
     from ebpfprof.kernel.program import BpfProgram
@@ -79,11 +80,15 @@ class LengthTable:
         """`program` need not be loaded yet; its counts have so many fractional bits."""
         self._program, self._shift = program, count_shift
 
-    def read(self) -> StackLengths:
-        """Read all rows."""
+    def read(self, of: npt.NDArray[np.uint64] | None = None) -> StackLengths:
+        """Read the rows with these keys, see StackLengths.of; None: all rows."""
         import numpy as np
 
         keys, rows = self._program.maps["lengths"].rows()
+        if of is not None:
+            bits = np.uint64(_ROW_BITS)
+            is_wanted = np.isin(keys >> bits, of >> bits)
+            keys, rows = keys[is_wanted], rows[is_wanted]
         if not len(keys):
             return NO_STACKS
         units = rows["counts"]

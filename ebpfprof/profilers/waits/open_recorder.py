@@ -37,4 +37,4 @@ class OpenWaitsRecorder:
         except TargetGone:
             pass  # it has no goroutines any more
         except Exception as error:  # go on without open waits
-            self.unread = for_user(self._go.target, error)
+            self.unread = for_user(self._go.target, error, self._go.path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Final
 
@@ -32,6 +34,7 @@ class StackTable:
         self._most_labelled = self._most_locked = 0
         self._has_labels, self._by_lock = has_labels, by_lock
         self._known: dict[int, KnownStack] = {}
+        self._keys_of = defaultdict[int, list[int]](list)  # of known stacks, by target
         self.parks: dict[int, frozenset[int]] = {}
         """By target, the return addresses of the calls in which goroutines park."""
         self._return_pcs: dict[int, int] = {}
@@ -52,9 +55,13 @@ class StackTable:
         """A stack of the last read(); None if it was missing or incomplete then."""
         return self._known.get(key)
 
+    def keys_of(self, target: int) -> Sequence[int]:
+        """The keys of the stacks of a target as of the last read()."""
+        return self._keys_of.get(target, ())
+
     def read(self, wanted: set[int]) -> None:
         """Read new stacks, if one of `wanted` is new. A stack never changes once written."""
-        if wanted <= self._known.keys() | {0}:
+        if wanted.difference(self._known) <= {0}:
             return
         sets = self._label_sets()
         for keys, stacks in self._program.maps["stacks"].batches():
@@ -68,6 +75,7 @@ class StackTable:
             )
             for key, depth, pcs, target, kind, sema, labels_key in columns:
                 if depth and key not in self._known:
+                    self._keys_of[target].append(key)
                     self._known[key] = KnownStack(
                         target,
                         _KINDS[kind],
@@ -98,6 +106,7 @@ class StackTable:
             delete_sets(self._program, lambda owners: owners >> 1 == target)
         for key in forgotten:
             self._known.pop(key, None)
+        self._keys_of.pop(target, None)
         self._return_pcs.clear()  # drops those of the target; others come back with read()
         return forgotten
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # importing them takes time: we do it while BCC compiles
     from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 
 _TICK_S: Final = 0.1
+_TICK_EACH_S: Final = 0.002
 _TURN_EACH_NS: Final = 50_000_000
 """With so many processes in windows, twenty windows a second: each takes us some milliseconds."""
 
@@ -200,6 +201,9 @@ class WaitsRecording:
         from ebpfprof.profilers.waits.estimates import estimates, facts_of_stacks
 
         sums, coverage = budgeted.sums()
+        pcs = (stack.return_pcs for stack in {**sums.every, **sums.eighth, **sums.windowed})
+        with suppress(SymbolizerError):  # of names that can't be read, each stack reports that
+            self._translator.look_up(set[int]().union(*pcs))
         estimated = estimates(
             sums,
             {} if budgeted.is_whole else long_waits.found(),
@@ -264,13 +268,16 @@ class WaitsRecording:
 class WaitsProfiler:
     """The loaded program, for any number of processes. See profilers.recording.LoadedProfiler."""
 
-    tick_s = _TICK_S
-
     def __init__(self, targets: int, options: Options) -> None:
         """Start to compile; load() waits for the result. Raises what WaitsCollector raises."""
         self.collector = WaitsCollector(targets, WaitsConfig.of(options))
         self.options = options
         self._recordings: list[WaitsRecording] = []
+
+    @property
+    def tick_s(self) -> float:
+        """The time until the next poll(), in seconds: with many processes it takes long."""
+        return max(_TICK_S, _TICK_EACH_S * len(self._recordings))
 
     def load(self, goroutines: int) -> None:
         """Make the maps and load the program. Raises what WaitsCollector.load raises."""

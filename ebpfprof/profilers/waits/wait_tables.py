@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ebpfprof.kernel import c_facts
 from ebpfprof.kernel.program import BpfProgram
@@ -28,6 +28,9 @@ from ebpfprof.profilers.waits.rows import (
 )
 from ebpfprof.profilers.waits.stack_table import StackTable
 from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
+
+if TYPE_CHECKING:  # numpy takes long to import: only when maps are read
+    import numpy.typing as npt
 
 COUNT_SHIFT: Final = 16
 """Counts in the kernel are fixed-point numbers with so many fractional bits."""
@@ -95,11 +98,19 @@ class WaitTables:
 
     def _read(self, index: int | None = None) -> _Read:
         """Read the sums of one target, or of all."""
+        import numpy as np
+
         keys, totals = self._program.maps["totals"].rows()
         self.stacks.read(set(keys.tolist()))
-        columns = (keys.tolist(), totals["count"].tolist(), totals["delay_ns"].tolist())
         pairs = [*self._pairs.sums()] if self._pairs else []
-        by_length = self._lengths.read()
+        of_length = None
+        if index is not None:  # others may be hundreds, each of which is read by itself
+            is_ours = self._are_of(index, keys)
+            keys, totals = keys[is_ours], totals[is_ours]
+            if self._pairs is None:
+                of_length = np.concatenate((keys, keys ^ np.uint64(run_queue_key(0))))
+        columns = (keys.tolist(), totals["count"].tolist(), totals["delay_ns"].tolist())
+        by_length = self._lengths.read(of_length)
 
         def sums(rows: Iterable[_Row]) -> Iterator[_Sums]:
             for key, stack, count, delay_ns in rows:
@@ -112,6 +123,12 @@ class WaitTables:
         return _Read(
             sums(zip(columns[0], stacks, *columns[1:], strict=True)), sums(pairs), by_length
         )
+
+    def _are_of(self, index: int, keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Which of these keys of stacks are of a target, as far as the stacks were read."""
+        import numpy as np
+
+        return np.isin(keys, np.array(self.stacks.keys_of(index), np.uint64))
 
     def _weighted(self, kind: Waiting, lengths: WaitHistogram) -> WaitHistogram:
         """The lengths, with how many events each recorded one stands for by Go's sampling."""
@@ -159,9 +176,10 @@ class WaitTables:
 
     def take(self, index: int) -> dict[KnownStack, StackSums]:
         """What was added to the sums of a target's stacks since the last take()."""
-        spreads = self._spreads()
         added: dict[KnownStack, StackSums] = {}
+        tracked = self._tracked_rows()
         read = self._read(index)
+        spreads = self._spreads(index, *tracked) if tracked else {}
         for taken, sums in ((self._taken, read.stacks), (self._taken_pairs, read.pairs)):
             for key, stack, count, delay_ns, lengths in sums:
                 now = StackSums(count / (1 << COUNT_SHIFT), delay_ns, lengths=lengths)
@@ -173,11 +191,18 @@ class WaitTables:
                     added[stack] = added.get(stack, _NONE) + more
         return added
 
-    def _spreads(self) -> dict[int, StackSums]:
-        """More of the tracked waits, by key of their stacks."""
+    def _tracked_rows(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+        """The rows with more of the tracked waits; None without any."""
         if not (self._config.tracks_waits and self._config.has_waiters):
-            return {}
-        keys, rows = self._program.maps["spreads"].rows()
+            return None
+        return self._program.maps["spreads"].rows()
+
+    def _spreads(
+        self, index: int, keys: npt.NDArray[Any], rows: npt.NDArray[Any]
+    ) -> dict[int, StackSums]:
+        """More of the tracked waits of a target, by key of their stacks."""
+        is_ours = self._are_of(index, keys)
+        keys, rows = keys[is_ours], rows[is_ours]
         squares = rows["squares"].astype(float) * (1 << 2 * _DELAY_SHIFT)
         squares += rows["long_squares"].astype(float) * (1 << 2 * _LONG_SHIFT)
         columns = [rows[name].tolist() for name in _SPREAD]

@@ -25,6 +25,7 @@ from symbolizer.codeanalysis.schedule_sites import schedule_sites
 from symbolizer.codeanalysis.tls import g_offset
 from symbolizer.codeanalysis.tracked_waits import tracked_wait_sites
 from symbolizer.elf.relocations import RelocatedWords
+from symbolizer.go.other_makers import GCCGO, TINYGO, is_packed, other_compiler
 from symbolizer.go.version_scan import find_build_version
 from symbolizer.locks.names import Caller, LockNames
 from symbolizer.locks.variable_types import VariableTypes
@@ -119,6 +120,24 @@ def ask_info(data: bytes) -> None:
     if found:
         assert all(isinstance(each, str) for pair in found.settings.items() for each in pair)
         assert len(found.version) <= 256
+
+
+# Programs of other compilers and packers.
+
+
+@cache
+def maker_seeds() -> Sequence[bytes]:
+    tables = (b"\0libgo.so.21\0", b"\0main\0tinygo_longjmp\0", b"\0" + b"x" * 64)
+    text = [Load(0x2000, b"UPX!".ljust(64, b"\0"), PF_R | PF_X)]
+    return [
+        small_elf(text, [Part(name, table)]) for name in (".dynstr", ".strtab") for table in tables
+    ]
+
+
+def ask_makers(data: bytes) -> None:
+    elf = open_elf(data)
+    assert other_compiler(elf) in ("", GCCGO, TINYGO)
+    assert is_packed(elf) in (True, False)
 
 
 # Words that the dynamic loader fills in.
@@ -362,6 +381,14 @@ GO = (
         frozen=head_bytes,
     ),
     Parser("build-info", ("symbolizer.go.buildinfo",), ask_info, info_seeds, frozen=head_bytes),
+    Parser(
+        "other-makers",
+        ("symbolizer.go.other_makers",),
+        ask_makers,
+        maker_seeds,
+        share=20,
+        frozen=head_bytes,
+    ),
     Parser(
         "relocations",
         ("symbolizer.elf.relocations",),

@@ -26,7 +26,7 @@ from tests.fuzz.ways.made_up import made_up_memory
 
 _HEAP: Final = 0xC000_0000_00
 _WORDS: Final = 5 * 8  # the variables, before the heap
-_FOUND: Final = HeapGlobals(buckets=8, rate=16, cycle=24, active_lock=32, sweep=40)
+_FOUND: Final = HeapGlobals(buckets=8, rate=16, cycle=24, cycle_shift=1, active_lock=32, sweep=40)
 _HEADER: Final = 48
 _RECORD: Final = 128
 

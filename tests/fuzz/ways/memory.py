@@ -63,7 +63,7 @@ def _go() -> GoTarget:
     mappings = (Mapping(start, end, 0x1000, "/usr/bin/frames", "c0ffee"),)
     target = SavedTarget(Shown("/usr/bin/frames"))
     return GoTarget(
-        target, binary, _BIAS, mappings, probe_sites(binary), cgo_callback(binary), None, None
+        target, target.exe_name, binary, _BIAS, mappings, probe_sites(binary), cgo_callback(binary)
     )
 
 

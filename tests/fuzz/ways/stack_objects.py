@@ -11,6 +11,11 @@ from unittest import mock
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.state_counts import StateCounter
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
+from ebpfprof.goruntime.waits.http2_requests import (
+    Http2Fields,
+    Http2RequestReader,
+    RequestOffsets,
+)
 from ebpfprof.goruntime.waits.http_requests import RequestFields, RequestReader
 from ebpfprof.goruntime.waits.object_fields import ObjectFields
 from ebpfprof.goruntime.waits.semaphores import Semaphores
@@ -76,6 +81,28 @@ def ask_requests(data: bytes) -> None:
     assert all(request.method.isascii() for request in found.values())
 
 
+def ask_http2_requests(data: bytes) -> None:
+    """Where the state of a response has the address of its request, and where it has it inside."""
+    go = made_up_process(memory._go(), memory.parts_of(data))
+    offsets = RequestOffsets(method=0, url=16, context=0, pattern=0)
+    outside = Http2Fields(
+        stream=0, conn=0, request=8, owner=8, of_request=offsets, own=None, path=0
+    )
+    inside = outside._replace(request=16, own=offsets._replace(pattern=None))
+    with (
+        memory._without_pauses(),
+        mock.patch.object(Http2RequestReader, "_package", return_value="made up"),
+    ):
+        scanner = GoroutineScanner(go)
+        goroutines = scanner.scan().goroutines
+        for fields in (outside, inside):
+            find = mock.Mock(return_value=fields)
+            reader = Http2RequestReader(go.binary, 0, scanner.memory, mock.Mock(), find)
+            found = reader.read(goroutines)
+            assert len(found) <= memory._COUNT
+            assert all(one.method.isascii() for _, one in found.values())
+
+
 def ask_objects(data: bytes) -> None:
     go = made_up_process(memory._go(), memory.parts_of(data))
     with memory._without_pauses(), mock.patch.object(ObjectFields, "of", return_value=_FIELDS):
@@ -102,6 +129,14 @@ STACK_OBJECTS: Final = (
         ),
         ask_objects,
         object_seeds,
+        share=100,
+        allowed=(UnreadableMemory, SymbolizerError),
+    ),
+    Parser(
+        "http2-requests",
+        ("ebpfprof.goruntime.waits.http2_requests", "ebpfprof.goruntime.waits.request_memory"),
+        ask_http2_requests,
+        request_seeds,
         share=100,
         allowed=(UnreadableMemory, SymbolizerError),
     ),

@@ -142,7 +142,7 @@ def ask_maps(data: bytes) -> None:
             ranges.put(MappedObject(_mapping(line, ""), ObjectKind.ANONYMOUS))
     found = [(each.start, each.limit) for each in ranges._ranges]
     assert found == sorted(found)
-    for each in process.executable_mappings("c0ffee"):
+    for each in process.executable_mappings(process.exe_name, "c0ffee"):
         ranges.at(each.start)
 
 

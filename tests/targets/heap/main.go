@@ -90,11 +90,6 @@ type square struct{ side int }
 //go:noinline
 func (s square) make(round int) { keep(round, new([64]byte)) }
 
-type generic[T any] struct{}
-
-//go:noinline
-func (generic[T]) make(round int) { keep(round, new([9]T)) }
-
 //go:noinline
 func deep(levels, round int) {
 	if levels == 0 {
@@ -116,7 +111,7 @@ func turn() {
 
 //go:noinline
 func work(rounds int) {
-	shapes := []shape{&square{}, generic[string]{}}
+	shapes := []shape{&square{}, genericShape}
 	for round := 0; round < rounds; round++ {
 		smallPointers(round)
 		viaInlined(round)

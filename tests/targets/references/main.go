@@ -4,6 +4,9 @@
 //
 //	cut NAME   drops the reference with that name
 //	gc         collects garbage, twice, as sync.Pool needs
+//	gc once    collects garbage once: what sync.Pool has stays for one more collection
+//	pool       puts an object into the sync.Pool
+//	dump FILE  writes Go's own heap dump
 //	grow N     adds N sessions
 //	leak       starts goroutines that can never continue, and others that can
 //	profile    has the runtime find those that can't, where it can (Go 1.27)
@@ -13,7 +16,9 @@ import (
 	"container/list"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"sync"
 	"time"
@@ -63,7 +68,7 @@ type held struct {
 
 type pooled struct {
 	buffer *[3000]byte
-	pad    [9]int
+	words  [80]*int
 }
 
 type finalized struct {
@@ -149,7 +154,6 @@ func fill() {
 	for i := 0; i < 50; i++ {
 		jobs <- &job{after: &job{}}
 	}
-	pool.Put(&pooled{buffer: new([3000]byte)})
 	drawn = &circle{radius: number(7)}
 	raw = unsafe.Pointer(&secret{next: &secret{}})
 	for i := 0; i < 20; i++ {
@@ -164,6 +168,8 @@ func fill() {
 	finalizable = object
 	chainOfTimer := &timed{next: &timed{}}
 	timer = time.AfterFunc(time.Hour, func() { runtime.KeepAlive(chainOfTimer) })
+	fillNew()
+	fillArena()
 }
 
 var finalizable *finalized
@@ -189,8 +195,6 @@ func cut(name string) {
 		callback = nil
 	case "jobs":
 		jobs = nil
-	case "pool":
-		pool = sync.Pool{}
 	case "drawn":
 		drawn = nil
 	case "raw":
@@ -204,7 +208,20 @@ func cut(name string) {
 	case "timer":
 		timer.Stop()
 		timer = nil
+	default:
+		cutNew(name)
+		cutArena(name)
 	}
+}
+
+//go:noinline
+func fillPool() { pool.Put(&pooled{buffer: new([3000]byte)}) }
+
+func dump(path string) {
+	file, err := os.Create(path)
+	harness.Check(err)
+	debug.WriteHeapDump(file.Fd())
+	harness.Check(file.Close())
 }
 
 var signals = make(chan bool)
@@ -312,9 +329,15 @@ func main() {
 			if leaks := pprof.Lookup("goroutineleak"); leaks != nil {
 				harness.Check(leaks.WriteTo(io.Discard, 0))
 			}
+		case "pool":
+			fillPool()
+		case "dump":
+			dump(words[1])
 		case "gc":
 			runtime.GC()
-			runtime.GC()
+			if len(words) == 1 {
+				runtime.GC()
+			}
 		}
 		fmt.Println("done")
 	}

@@ -1,5 +1,6 @@
 // Routes is a server with 20 routes that logs how long each of them waits. A handler waits itself;
-// those of the last five routes also start a goroutine that does.
+// those of the last five routes also start a goroutine that does. With the argument http2, clients
+// speak HTTP/2.
 //
 // Protocol: it prints "ready PID" and then obeys the lines that it reads:
 //
@@ -20,6 +21,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -46,6 +49,8 @@ func (r *record) add(wokenNs, waitedNs int64) {
 
 // By the number of the route.
 var records [20]record
+
+var client = http.DefaultClient
 
 // How long all routes wait at least.
 var least time.Duration
@@ -87,7 +92,7 @@ func logged(next http.Handler) http.Handler {
 }
 
 func request(url string) {
-	answer, err := http.Get(url)
+	answer, err := client.Get(url)
 	harness.Check(err)
 	_, err = io.Copy(io.Discard, answer.Body)
 	harness.Check(err)
@@ -134,8 +139,16 @@ func main() {
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	harness.Check(err)
-	go http.Serve(listener, logged(mux))
 	url := "http://" + listener.Addr().String()
+	if len(os.Args) > 1 && os.Args[1] == "http2" {
+		server := &httptest.Server{
+			Listener: listener, EnableHTTP2: true, Config: &http.Server{Handler: logged(mux)},
+		}
+		server.StartTLS()
+		client, url = server.Client(), server.URL
+	} else {
+		go http.Serve(listener, logged(mux))
+	}
 	harness.Ready()
 	for harness.Next() {
 		switch words := harness.Words(); words[0] {

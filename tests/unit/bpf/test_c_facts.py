@@ -219,7 +219,7 @@ def go() -> Iterator[GoTarget]:
     binary = real("frames")
     callback, runtime = CgoCallback(1, 2, 3, 4, 5), runtime_lock_sites(binary)
     target = Target(os.getpid())
-    yield GoTarget(target, binary, 0, (), probe_sites(binary), callback, runtime, None)
+    yield GoTarget(target, "", binary, 0, (), probe_sites(binary), callback, runtime, None)
     target.close()
 
 

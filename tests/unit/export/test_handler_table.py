@@ -9,7 +9,7 @@ from ebpfprof.export.tables import handlers, report
 from ebpfprof.export.tables.handlers import OUTSIDE, handler_sums
 from ebpfprof.profile.evidence import UNKNOWN_RELEASE
 from ebpfprof.profile.handlers import HANDLER
-from ebpfprof.profile.model import Frame, Label, Location, Profile, Sample
+from ebpfprof.profile.model import Frame, Label, Location, PeerSamples, Profile, Sample
 from ebpfprof.profile.operations import STATE
 from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.registry import kind_named
@@ -225,3 +225,33 @@ def test_a_report_by_handler_has_the_title_and_comments_of_the_profile() -> None
 def test_names_of_handlers_can_not_control_the_terminal() -> None:
     text = handlers.render(profile(sample("main.\x1b[31mevil", LOCK, ms=1)), width=80, color=False)
     assert "\x1b" not in text
+
+
+def test_the_network_is_by_peer_of_the_operations_that_the_profile_has() -> None:
+    answer = ("runtime.selectgo", "net/http.(*persistConn).roundTrip", "main.pay")
+    shown = profile(
+        sample(CHECKOUT, *answer, ms=60, count=2),
+        sample(CHECKOUT, LOCK, "main.pay", ms=20),
+        sample("main.list", LOCK, "main.list", ms=10),
+    )
+    seen = [
+        PeerSamples(CHECKOUT, "HTTP answer", "10.0.0.7:80", 8),
+        PeerSamples(CHECKOUT, "HTTP answer", "10.0.0.8:80", 4),
+        PeerSamples(CHECKOUT, "IO wait", "10.0.0.9:5432", 40),
+        PeerSamples("main.list", "HTTP answer", "10.0.0.7:80", 1),
+    ]
+    shown = replace(shown, peers=tuple(seen))
+    words = "network 75 % (10.0.0.7:80 in 8 of 12 samples, 10.0.0.8:80 in 4), locks 25 %"
+    assert table(shown)[2] == words
+    assert table(shown)[4] == "locks 100 %"
+    first, second = json_profile.document(shown)["handlers"]
+    assert first["peers"] == {"10.0.0.7:80": 8, "10.0.0.8:80": 4}
+    assert "peers" not in second
+
+
+def test_json_has_the_group_of_each_stack_if_there_are_handlers() -> None:
+    with_handler = sample(CHECKOUT, LOCK, "main.pay", ms=60)
+    without = sample("", RECEIVE, "main.work", ms=30)
+    document = json_profile.document(profile(with_handler, without))
+    assert [document["strings"][one] for one in document["groups"]] == ["locks", "channels"]
+    assert "groups" not in json_profile.document(profile(without))

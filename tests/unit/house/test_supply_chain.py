@@ -111,7 +111,7 @@ def test_pinned_toolchains_are_those_of_the_tests() -> None:
     lines = [line.split(" ") for line in toolchains.MODULE_PINS.read_text().splitlines()]
     assert [line[:2] for line in lines] == [
         ["golang.org/toolchain", f"v0.0.1-go{version}.linux-amd64"]
-        for version in toolchains.MODULE_VERSIONS
+        for version in (toolchains.OLD_VERSION, *toolchains.MODULE_VERSIONS)
     ]
     assert all(line[2].startswith("h1:") for line in lines)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_a_release_has_the_waits_programs_of_all_options() -> None:
         kinds, [None, (), ("user",)], [0, 1], [1, 10_000]
     ):
         for flag in ("", *(flags if "mutex" in names else flags[3:])):
-            chosen = {flag: True} if flag else {}
+            chosen: dict[str, Any] = {flag: True} if flag else {}
             options = Options(
                 kinds=names, labels=labels, max_overhead=overhead, block_rate_ns=rate, **chosen
             )

@@ -50,7 +50,11 @@ def test_rates_are_of_the_time_since_the_moment_before() -> None:
     assert point.collections == Collections(count=5, stopped=0.1)
     mib = runtime_evidence.MIB
     assert point.memory == MemoryUse(
-        heap=50 * mib, goal=80 * mib, resident=3000, group_used=910, group_limit=1000
+        heap_bytes=50 * mib,
+        goal_bytes=80 * mib,
+        resident_bytes=3000,
+        group_used_bytes=910,
+        group_limit_bytes=1000,
     )
 
 
@@ -60,7 +64,7 @@ def test_the_first_moment_has_values_and_no_rates() -> None:
     assert point.seconds is None
     assert point.collections is None
     assert point.cpu == CpuUse(quota=0.5, gomaxprocs=4)
-    assert point.memory.resident == 3000
+    assert point.memory.resident_bytes == 3000
     assert point_of(after, after, TIME_S).seconds is None  # no time has passed
 
 

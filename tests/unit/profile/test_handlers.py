@@ -10,6 +10,8 @@ import pytest
 
 from ebpfprof.profile.handlers import (
     HANDLER,
+    OTHER_HANDLERS,
+    HandlerLabels,
     frameworks,
     handler_in,
     handler_label,
@@ -234,3 +236,31 @@ def test_each_framework_is_complete() -> None:
     for framework in frameworks():
         assert framework.calls
         assert framework.packages
+
+
+def names_in(labels: HandlerLabels, *samples: Sample, **routes: str) -> list[str | None]:
+    (labelled,) = labels.labelled([profile(*samples)], {f"main.{k}": v for k, v in routes.items()})
+    return [handler_label(each) for each in labelled.samples]
+
+
+def test_a_handler_that_was_seen_before_is_known_later() -> None:
+    labels = HandlerLabels()
+    started = sample(LOCK, "main.checkout.func1")
+    assert names_in(labels, started) == [None]
+    assert names_in(labels, sample("main.checkout", FUNC, *SERVER)) == ["main.checkout"]
+    assert names_in(labels, started) == ["main.checkout"]
+    assert names_in(labels, started, checkout="GET /x") == ["main.checkout: GET /x"]
+
+
+def test_only_so_many_handlers_have_names_of_their_own() -> None:
+    labels = HandlerLabels(2)
+    small, large, middle = (
+        sample(name, FUNC, *SERVER, value=value)
+        for name, value in (("main.small", 1), ("main.large", 9), ("main.middle", 5))
+    )
+    known = {"small": "GET /s", "large": "GET /l"}
+    first = [OTHER_HANDLERS, "main.large: GET /l", "main.middle"]
+    assert names_in(labels, small, large, middle, **known) == first
+    # Those that have a name keep it; goroutines that the others start are theirs.
+    assert names_in(labels, small, sample(LOCK, "main.small.func1")) == [OTHER_HANDLERS] * 2
+    assert names_in(labels, sample(GIN + ".(*Engine).ServeHTTP", *SERVER)) == ["[gin]"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ebpfprof.profile.goroutines import HttpRequest
-from ebpfprof.profile.routes import SeenRoutes
+from ebpfprof.profile.model import PeerSamples
+from ebpfprof.profile.routes import OTHER_PEERS, SeenPeers, SeenRoutes
 
 PAY = "main.(*Shop).pay"
 
@@ -62,3 +63,15 @@ def test_what_a_program_may_name_is_bounded() -> None:
     for number in range(10_000):
         seen.add(f"main.f{number}", 1, HttpRequest("GET", "/", "/"))
     assert 1000 < len(seen.by_function()) < 10_000
+
+
+def test_of_many_peers_only_the_first_ones_have_names() -> None:
+    seen = SeenPeers()
+    for number in range(100):
+        seen.add(PAY, "IO wait", f"10.0.0.{number}:80")
+    seen.add(PAY, "IO wait", "10.0.0.3:80")
+    found = seen.all()
+    assert sum(one.samples for one in found) == 101
+    assert len(found) == 9
+    assert found[0] == PeerSamples(PAY, "IO wait", OTHER_PEERS, 92)
+    assert found[1] == PeerSamples(PAY, "IO wait", "10.0.0.3:80", 2)

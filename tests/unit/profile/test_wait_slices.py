@@ -154,3 +154,20 @@ def test_where_time_and_lengths_disagree_the_length_is_not_known() -> None:
     assert cells(sliced([estimated])) == [(0, None, 2, 10 * MS)]
     rough = replace(waits(100, 200), values=(2, 200 * MS))
     assert [cell[1] for cell in cells(sliced([rough]))] == [bucket(100), bucket(200)]
+
+
+def test_files_of_the_same_time_are_one_slice() -> None:
+    """Windows of two processes end about together; those that follow have slices of their own."""
+    slices = WaitSlices()
+    recorded = ((0, 16, 1), (1, 17, 40), (16, 32, 1), (17, 33, 1), (64, 80, 40))
+    for start_s, end_s, ms in recorded:
+        profile = profile_of(waits(ms))
+        duration_ns = (end_s - start_s) * 1_000_000_000
+        slices.add_file(replace(profile, time_ns=start_s * 1_000_000_000, duration_ns=duration_ns))
+    assert slices.times == [(0, 17), (17, 33), (64, 80)]
+    assert cells(slices) == [
+        (0, bucket(1), 1, MS),
+        (0, bucket(40), 1, 40 * MS),
+        (1, bucket(1), 2, 2 * MS),
+        (2, bucket(40), 1, 40 * MS),
+    ]

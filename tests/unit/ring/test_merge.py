@@ -12,6 +12,7 @@ import pytest
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.profile.delta import difference, merged
 from ebpfprof.profile.model import Profile
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from ebpfprof.profilers.account import RecordingAccount
 from ebpfprof.profilers.waits.coverage import Deviation, WaitsCoverage
 from ebpfprof.ring.merge import Merged, merged_windows
@@ -59,10 +60,11 @@ def snapshot(minutes: int) -> Profile:
     return replace(profile, samples=samples, duration_ns=length_ns).accounted(account)
 
 
-def merge(folder: Path, kind: str = "block") -> Merged:
+def merge(folder: Path, kind: str = "block", *, has_slices: bool = False) -> Merged:
     with RingArchive(folder) as archive:
         time = archive.between(*ALL)
-        found = merged_windows(archive, time, kind, list(time.processes.values()), "all of it")
+        processes = list(time.processes.values())
+        found = merged_windows(archive, time, kind, processes, "all of it", has_slices=has_slices)
     assert found is not None
     return found
 
@@ -162,3 +164,24 @@ def test_what_two_processes_say_of_a_moment_has_no_account(tmp_path: Path) -> No
     assert merge(tmp_path, "goroutine").profile.account
     write(tmp_path, [[one]], pid=43)
     assert merge(tmp_path, "goroutine").profile.account is None
+
+
+def test_windows_are_slices_of_a_heatmap(tmp_path: Path) -> None:
+    """Of two processes at about the same time; the cells of a stack add up to its sums."""
+    shop, other = [], []
+    for number in range(5):
+        profile = profile_of(2 + number, (2 + number) * NS, START_S + number * WINDOW_S, stacks=2)
+        lengths = WaitHistogram.of([NS] * (2 + number))
+        samples = tuple(replace(sample, lengths=lengths) for sample in profile.samples)
+        shop.append([replace(profile, samples=samples)])
+        other.append([replace(shop[-1][0], time_ns=profile.time_ns + NS)])
+    write(tmp_path, shop)
+    write(tmp_path, other, pid=43)
+    profile = merge(tmp_path, has_slices=True).profile
+    assert profile.slices is not None
+    assert len(profile.slices.times) == 5
+    for sample in profile.samples:
+        cells = list(profile.slices.cells(sample))
+        assert [index for index, *_ in cells] == [0, 1, 2, 3, 4]
+        assert (sum(cell[2] for cell in cells), sum(cell[3] for cell in cells)) == sample.values
+    assert merge(tmp_path).profile.slices is None

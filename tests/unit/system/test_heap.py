@@ -37,3 +37,32 @@ def mapped_apart(first: str) -> int:
 def test_large_blocks_are_always_mapped_separately() -> None:
     assert mapped_apart("") == 0  # else there is nothing to show here
     assert mapped_apart(OURS) >= 4 << 20
+
+
+# Prints how many bytes a heap keeps of blocks of 4 KB that were all freed but for the last one.
+KEPT = """
+import ctypes
+class Info(ctypes.Structure):
+    _fields_ = [(str(number), ctypes.c_size_t) for number in range(10)]
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+blocks = [ctypes.c_void_p(libc.malloc(4096)) for _ in range(4096)]
+for block in blocks:
+    ctypes.memset(block, 1, 4096)
+for block in blocks[:-1]:
+    libc.free(block)
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) << 12
+before = resident()
+from ebpfprof.system.heap import give_back_free_pages
+give_back_free_pages()
+print(before - resident())
+"""
+
+
+def test_free_pages_go_back_when_asked() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KEPT], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) > 8 << 20

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from ebpfprof.export.tables.handlers import OUTSIDE, handler_name
 from ebpfprof.profile.behaviour import IdleBehaviour
 from ebpfprof.profile.evidence import UNKNOWN_RELEASE
 from ebpfprof.profile.model import (
@@ -406,18 +407,19 @@ def test_waits_become_idle_by_behaviour_without_a_new_begin() -> None:
     assert names(read(4, None)) == ["main.get"]
 
 
-def test_rows_by_handler_are_those_of_a_handler_and_an_operation() -> None:
-    def of(handler: str, *stack: Location, ns: int) -> Sample:
-        labels = (Label("handler", handler),) if handler else ()
-        return Sample(stack, (1, ns), labels)
+def of_handlers(profile: Profile, *names: str) -> list[Snapshot]:
+    """A profile with the names of the handlers of its samples, "" for none."""
+    return [Snapshot(7, S, profile, handlers=[name or OUTSIDE for name in names])]
 
+
+def test_rows_by_handler_are_those_of_a_handler_and_an_operation() -> None:
     profile = block(
-        of("main.a", LOCK, GET, ns=4 * S),
-        of("main.a", LOCK, PUT, ns=2 * S),
-        of("main.a", RECEIVE, GET, ns=S),
-        of("", LOCK, GET, ns=S // 2),
+        Sample((LOCK, GET), (1, 4 * S)),
+        Sample((LOCK, PUT), (1, 2 * S)),
+        Sample((RECEIVE, GET), (1, S)),
+        Sample((LOCK,), (1, S // 2)),
     )
-    reading = TopTable("block", by_handler=True).read([Snapshot(7, S, profile)])
+    reading = TopTable("block").read(of_handlers(profile, "main.a", "main.a", "main.a", ""))
     found = [(row.key.operation, row.key.name, row.value) for row in shown(reading).rows]
     assert found == [
         ("Mutex.Lock", "main.a", 6 * S),
@@ -426,9 +428,23 @@ def test_rows_by_handler_are_those_of_a_handler_and_an_operation() -> None:
     ]
 
 
+def test_a_handler_whose_route_becomes_known_keeps_its_sums() -> None:
+    """A label of the program's own is no name of a handler, and keeps stacks apart."""
+    table = TopTable("block")
+    own = (Label("handler", "green"),)
+    names = "main.get", "main.get: GET /a", "main.get: GET /a"
+    for seconds, name in enumerate(names, 1):
+        samples = Sample((LOCK, GET), (seconds, seconds * S)), Sample((LOCK, GET), (1, S), own)
+        (snapshot,) = of_handlers(block(*samples), name, "green")
+        reading = table.read([replace(snapshot, recorded_ns=seconds * S)])
+        found = {row.key.name: (row.value, row.total_value) for row in shown(reading).rows}
+        new = S if seconds == 1 else 0
+        assert found == {name: (S, seconds * S), "green": (new, S)}
+
+
 def test_releases_that_were_not_recorded_have_a_row_of_their_own_beside_handlers() -> None:
     unknown = Sample((UNKNOWN_RELEASE,), (0, S))
     profile = MUTEX.make_profile([unknown], [MAIN], time_ns=1, duration_ns=1)
-    reading = TopTable("mutex", by_handler=True).read([Snapshot(7, S, profile)])
-    (row,) = shown(reading).rows
+    name = handler_name(unknown)
+    (row,) = shown(TopTable("mutex").read(of_handlers(profile, name))).rows
     assert (row.key.name, row.is_unknown) == ("(releases not recorded)", True)

@@ -97,7 +97,9 @@ def test_one_by_one_each_has_its_id_and_labels() -> None:
 
 
 def test_a_goroutine_without_a_stack_says_why() -> None:
-    text = rendered(goroutine(8, state="running"), goroutine(9), moved=1)
+    outside = goroutine(7, state="syscall")
+    text = rendered(outside, goroutine(8, state="running"), goroutine(9), moved=1)
+    assert "(no stack: its thread has called Go, and is now in C)" in text
     assert "(it runs: its stack is not in memory" in text
     assert "(no stack: it moved at each attempt to read it)" in text
     assert "incomplete: 1 without a stack" in text

@@ -86,6 +86,23 @@ def test_no_copy_is_longer_than_its_window() -> None:
     assert len(copier.copy(0)) == 32
 
 
+def test_memory_for_many_is_given_back() -> None:
+    program = Program(20)
+    copier, copies = read(program)
+    assert copies.is_exact.all()
+    assert len(copier.words) >= 20
+    copier.plan(program.places().part(slice(0, 4)))
+    assert len(copier.words) >= 20  # perhaps more of them move next time
+    copier.plan(program.places().part(slice(0, 2)))
+    assert len(copier.words) < 20
+    assert copier.read().is_exact.tolist() == [True] * 2
+    copier.plan(program.places())
+    copier.forget()
+    assert len(copier.words) == 1
+    copier.plan(program.places())
+    assert copier.read().is_exact.all()
+
+
 def test_a_change_of_anything_in_runtime_g_while_its_stack_is_read_is_seen() -> None:
     for name in KIND.names or ():
         program = Program(2)

@@ -28,7 +28,9 @@ BIAS = 0x1000
 def program() -> GoTarget:
     binary = saved.binary("frames")
     target = SavedTarget(Shown("/usr/bin/frames"))
-    return GoTarget(target, binary, BIAS, (), probe_sites(binary), cgo_callback(binary), None, None)
+    return GoTarget(
+        target, "", binary, BIAS, (), probe_sites(binary), cgo_callback(binary), None, None
+    )
 
 
 def process(*parts: Part) -> GoTarget:

@@ -10,6 +10,8 @@ import pytest
 
 from ebpfprof.goruntime.samples.sampling_thread import (
     FIRST_SAMPLES,
+    LATER_SHARE,
+    SETTLED_S,
     SampledTarget,
     SamplingRate,
     SamplingThread,
@@ -33,6 +35,16 @@ def test_samples_become_rarer_after_the_first_and_keep_to_their_share(
     samples: int, cost_s: float, interval_s: float
 ) -> None:
     assert SamplingRate(10, 2).interval_s(samples, cost_s, share=0.02) == pytest.approx(interval_s)
+
+
+def test_a_target_that_is_sampled_for_long_gets_less() -> None:
+    target = SampledTarget(OFTEN, lambda: None, lambda _: None)
+    target.note(0.001, 0.0)
+    target.plan(0.001, share=0.02)
+    assert target.mean_s == pytest.approx(0.002 / 0.02)
+    target.began_s -= SETTLED_S
+    target.plan(0.001, share=0.02)
+    assert target.mean_s == pytest.approx(0.002 / 0.02 / LATER_SHARE)
 
 
 class Looked:

@@ -86,7 +86,7 @@ def goroutine(**changes: object) -> SimpleNamespace:
         wait=WAIT,
         is_parked=True,
         pcs=(PARK_PC, HANDLER_PC, SERVE_PC),
-        words=SimpleNamespace(bp=PARKED),
+        words=SimpleNamespace(bp=PARKED, sp=PARKED, hi=SERVING),
     )
     return SimpleNamespace(**{**vars(one), **changes})
 

@@ -461,6 +461,19 @@ def test_a_few_cut_off_waits_are_as_long_as_the_others() -> None:
     assert (row.count, row.delay_ns) == (800 + 500 / 5, 500 * MS)  # more than a tenth
 
 
+def test_waits_that_windows_cut_off_are_longer_than_others_and_have_a_part_in_the_mean() -> None:
+    """8000 waits, a tenth of them of 30 ms, the others of 1 ms: of each second window one is cut.
+
+    The mean of those with a known length is 2.5 ms, of all 3.9.
+    """
+    short, long = tracked(9, MS), tracked(1, 30 * MS)
+    cut, whole = short + StackSums(unknown=1), short + long
+    sums = windows(*[{A: cut}, {A: whole}] * 5, length_ns=60 * MS)
+    seen = SampledStack(ns=31_200.0 * MS, hits=3120, ended=3120, variance=(312.0 * MS) ** 2)
+    row = block_row(sums, {key(A): seen})
+    assert row.count == pytest.approx(8000, rel=0.03)
+
+
 def test_a_sum_without_a_count_has_a_row_and_one_without_both_has_none() -> None:
     sums = eighth({A: StackSums(delay_ns=1, parks=1), B: StackSums(parks=1)})
     assert [(row.return_pcs, row.count, row.delay_ns) for row in estimated(sums).rows] == [

@@ -17,7 +17,7 @@ def program() -> GoTarget:
     binary = saved.binary("frames")
     target = SavedTarget(Shown("/usr/bin/frames"))
     sites = probe_sites(binary)
-    return GoTarget(target, binary, BIAS, (), sites, cgo_callback(binary), None, None)
+    return GoTarget(target, "", binary, BIAS, (), sites, cgo_callback(binary), None, None)
 
 
 def entry(go: GoTarget, name: str) -> int:

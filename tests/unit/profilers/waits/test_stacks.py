@@ -39,6 +39,7 @@ def go_target(version: str) -> GoTarget:
     start, end = binary.text_start + BIAS, binary.text_end + BIAS
     return GoTarget(
         Target.__new__(Target),
+        "/usr/bin/blockops",
         binary,
         BIAS,
         (Mapping(start, end, 0x1000, "/usr/bin/blockops", "c0ffee"),),

@@ -8,13 +8,13 @@ from symbolizer import ElfFile, GoBinary, GoTableError
 from symbolizer.codeanalysis.heap_globals import heap_globals
 from tests.builds import BUILDS, pairs
 from tests.unit.symbolizer.codeanalysis.test_globals import symbol
-from tests.unit.symbolizer.codeanalysis.test_memory_globals import WITHOUT_STATISTICS
 from tests.unit.symbolizer.elf.elf_writer import without_sections
 from tests.unit.symbolizer.go_programs import binary, only, program
 
 WITH_SYMBOLS = [build for build in BUILDS if build[1] != "stripped"]
 # Where sweepdata has active.state (runtime/mgcsweep.go).
-SWEEP_STATE = {"1.19": 28, "1.20": 28, "1.21": 28}
+SWEEP_STATE = {"1.18": 28, "1.19": 28, "1.20": 28, "1.21": 28}
+WITH_ONE_LOCK = ("1.17", "1.18")
 FUNCTIONS = [
     "runtime.sweepone",
     "runtime.mProf_FlushLocked",
@@ -29,16 +29,19 @@ def test_the_addresses_equal_the_symbols(build: tuple[str, str]) -> None:
     data = program(*build)
     for each in (data, without_sections(data)):
         opened = GoBinary.open(ElfFile.from_bytes(each))
-        if build[0] in WITHOUT_STATISTICS:
-            with pytest.raises(GoTableError, match=r"Go 1\.19 or newer is needed"):
-                heap_globals(opened)
-            continue
         found = heap_globals(opened)
+        is_old = build[0] in WITH_ONE_LOCK
         assert found.buckets == symbol(data, "runtime.mbuckets")
         assert found.rate == symbol(data, "runtime.MemProfileRate")
-        assert found.cycle == symbol(data, "runtime.mProfCycle")
-        assert found.active_lock == symbol(data, "runtime.profMemActiveLock")
-        assert found.sweep == symbol(data, "runtime.sweep") + SWEEP_STATE.get(build[0], 20)
+        assert found.cycle == symbol(data, "runtime.mProf" if is_old else "runtime.mProfCycle")
+        assert found.cycle_shift == (0 if is_old else 1)
+        lock = "runtime.proflock" if is_old else "runtime.profMemActiveLock"
+        assert found.active_lock == symbol(data, lock)
+        if build[0] == "1.17":
+            flag = opened.layout.offset("mheap", "sweepDrained")
+            assert found.sweep == symbol(data, "runtime.mheap_") + flag
+        else:
+            assert found.sweep == symbol(data, "runtime.sweep") + SWEEP_STATE.get(build[0], 20)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -11,7 +11,6 @@ from tests.unit.symbolizer.codeanalysis.test_globals import symbol
 from tests.unit.symbolizer.elf.elf_writer import without_sections
 from tests.unit.symbolizer.go_programs import binary, only, program
 
-WITHOUT_STATISTICS = ("1.17", "1.18")
 WITH_SYMBOLS = [build for build in BUILDS if build[1] != "stripped"]
 
 
@@ -20,10 +19,6 @@ def test_the_addresses_equal_the_symbols(build: tuple[str, str]) -> None:
     data = program(*build)
     for each in (data, without_sections(data)):
         opened = GoBinary.open(ElfFile.from_bytes(each))
-        if build[0] in WITHOUT_STATISTICS:
-            with pytest.raises(GoTableError, match=r"Go 1\.19 or newer is needed"):
-                memory_globals(opened)
-            continue
         found = memory_globals(opened)
         assert found.heap == symbol(data, "runtime.mheap_")
         assert found.statistics == symbol(data, "runtime.memstats")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from symbolizer import ElfError, ElfFile, Section, Segment, UnsupportedElf
-from symbolizer.elf.source import MemorySource, SourceStream
 from tests.unit.symbolizer.elf.elf_writer import (
     PF_R,
     PF_W,
@@ -172,15 +171,6 @@ def test_scan_repeats_the_overlap() -> None:
         (0x401006, b"ode here"),
         (0x40100C, b"re.."),
     ]
-
-
-def test_stream_reads_the_whole_file() -> None:
-    data = ElfWriter([TEXT]).build()
-    stream = SourceStream(MemorySource(data))
-    assert stream.read(4) == b"\x7fELF"
-    assert stream.seek(-2, os.SEEK_END) == len(data) - 2
-    assert stream.read() == b".."
-    assert stream.read(1) == b""
 
 
 def test_open_by_path_and_by_descriptor(tmp_path: Path) -> None:

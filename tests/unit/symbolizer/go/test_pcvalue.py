@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from symbolizer.elf.file import ElfFile
 from symbolizer.elf.table import FileTable
 from symbolizer.errors import GoTableError
-from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table, value_at
+from symbolizer.go.pcvalue import NO_VALUE, PcValues, read_table, steps, value_at
 from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load
 from tests.unit.varints import varint
 
@@ -69,6 +69,9 @@ def test_tables_decode_to_the_values_that_were_encoded(
     assert answers.tolist() == expected
     alone = zip(numbers, offsets, strict=True)
     assert [value_at(encoded(tables[n]), offset) for n, offset in alone] == expected
+    assert [steps(encoded(pairs)) for pairs in tables] == [
+        values.steps(number) for number in range(len(tables))
+    ]
 
 
 @given(st.lists(st.tuples(st.integers(-(1 << 29), 1 << 29), STEPS), min_size=1).map(distinct))
@@ -92,6 +95,7 @@ def test_offsets_before_inside_and_behind_a_table() -> None:
     assert value_at(b"", 0) == NO_VALUE
     long = encoded([(number % 2, 1) for number in range(1000)])
     assert [value_at(long, at) for at in (0, 998, 999, 1000)] == [0, 0, 1, NO_VALUE]
+    assert steps(long) == [(number + 1, number % 2) for number in range(1000)]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from symbolizer.go import inline, pclntab
 from tests.builds import versions
 from tests.toolchains import MINORS, toolchain
 from tests.tools.generate_goruntime import (
-    EXPERIMENTS,
     OUTPUT,
     ROOT,
     describe,
@@ -54,8 +53,9 @@ def test_patch_releases_with_another_layout_have_their_own_offsets() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("minor", EXPERIMENTS)
+@pytest.mark.parametrize("minor", [MINORS[-1]])
 def test_the_stored_experiments_equal_the_toolchains(minor: str) -> None:
+    """Each takes a build of the runtime, so the other versions are left to the generator."""
     found = experiments(toolchain(minor), STORED[minor]["structs"])
     assert found == STORED[minor]["experiments"]
 

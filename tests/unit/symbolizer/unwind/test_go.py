@@ -171,4 +171,4 @@ def test_the_offset_of_the_running_g_is_the_linkers(binary: GoBinary) -> None:
 
 def test_an_unknown_way_to_load_g_is_an_error() -> None:
     with pytest.raises(GoTableError, match="the running goroutine cannot be found"):
-        g_offset(saved.binary("blockops"), ("runtime.memmove",))
+        g_offset(saved.binary("blockops"), readers=("runtime.memmove",))

@@ -1,4 +1,4 @@
-"""What is missing because of Go plugins, in words."""
+"""What is missing because of Go plugins and of other Go runtimes in a process, in words."""
 
 from __future__ import annotations
 
@@ -14,12 +14,27 @@ if TYPE_CHECKING:
     from ebpfprof.process.process import Target
 
 
-def plugin_warning(go: GoTarget, *, has_probes: bool, in_program_only: bool = False) -> str:
-    """A sentence about what is missing because of plugins, "" if nothing is.
+def other_code_warning(go: GoTarget, *, has_probes: bool, in_program_only: bool = False) -> str:
+    """Sentences about Go code of the process that is not recorded, "" if all is.
 
     With `has_probes`, waits are recorded, in plugins, too, unless the probes are `in_program_only`;
     else stacks are only read.
     """
+    of_plugins = _of_plugins(go, has_probes=has_probes, in_program_only=in_program_only)
+    return " ".join(filter(None, (of_plugins, _of_runtimes(go))))
+
+
+def _of_runtimes(go: GoTarget) -> str:
+    if not go.others:
+        return ""
+    others, has = listed(go.others), "have" if len(go.others) > 1 else "has"
+    return (
+        f"{others} in process {go.target.pid} {has} a separate Go runtime, which is not recorded: "
+        "choose it with --runtime."
+    )
+
+
+def _of_plugins(go: GoTarget, *, has_probes: bool, in_program_only: bool) -> str:
     modules = plugin_modules(go.target, go.binary, go.load_bias)
     paths = dict.fromkeys(_path_at(go.target, module.text) for module in modules)
     known = {plugin.path for plugin in go.plugins}

@@ -1,0 +1,7 @@
+//go:build !goexperiment.arenas
+
+package main
+
+func fillArena() {}
+
+func cutArena(string) {}

@@ -1,0 +1,7 @@
+//go:build !go1.24
+
+package main
+
+func fillNew() {}
+
+func cutNew(string) {}
