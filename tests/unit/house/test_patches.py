@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -70,15 +71,16 @@ def _named(node: ast.expr, names: dict[str, str]) -> str:
     return ""
 
 
-def is_limit(name: str) -> bool:
-    """Whether it is a public constant: tests may make a limit smaller, or name another file."""
+def may_be_patched(name: str) -> bool:
+    """Whether it is a public constant, such as a limit or a path, or a module of Python's own."""
     last = name.rpartition(".")[2]
-    return last.isupper() and not last.startswith("_")
+    is_constant = last.isupper() and not last.startswith("_")
+    return is_constant or last in sys.stdlib_module_names
 
 
 def test_no_insides_are_patched() -> None:
     names = {
-        path: {name for name in patched(source) if not is_limit(name)} - BORDERS.keys()
+        path: {name for name in patched(source) if not may_be_patched(name)} - BORDERS.keys()
         for path, source in modules(["tests/unit"]).items()
     }
     assert {path: sorted(those) for path, those in names.items() if those} == {}
@@ -87,6 +89,14 @@ def test_no_insides_are_patched() -> None:
 def test_each_border_is_patched_somewhere() -> None:
     sources = modules(["tests/unit"]).values()
     assert BORDERS.keys() <= {name for source in sources for name in patched(source)}
+
+
+@pytest.mark.parametrize(
+    ("name", "may_be"),
+    [("ebpfprof.a.MOST", True), ("ebpfprof.a.time", True), ("ebpfprof.a._MOST", False)],
+)
+def test_constants_and_modules_of_python_may_be_patched(name: str, may_be: bool) -> None:
+    assert may_be_patched(name) is may_be
 
 
 @pytest.mark.parametrize(
