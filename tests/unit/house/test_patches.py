@@ -15,6 +15,8 @@ BORDERS = {
     "ebpfprof.kernel.perf_events.may_open_events": "the kernel's answer, which differs by version",
     "ebpfprof.kernel.program_source.program_text": "the files of bpf/",
     "ebpfprof.kernel.uprobe_links.is_offered": "the kernel's answer, which differs by version",
+    "ebpfprof.process.control_groups.ControlGroup.read": "the kernel's numbers of a group",
+    "ebpfprof.process.control_groups.ControlGroups.of": "the group that the kernel has it in",
     "ebpfprof.process.process.Target.__init__": "to see that no process is opened",
     "ebpfprof.recording.live.LoadedProfilers": "to see that no BPF program is loaded",
     "ebpfprof.timeline.waitgraph.wait_graph": "to count how often it is called",
