@@ -44,13 +44,14 @@ class NetworkPeers:
         # Calls of gRPC don't show their peer: it is known if there is only one.
         self._of_grpc = of_grpc.pop() if len(of_grpc) == 1 else ""
 
-    def of(self, goroutine: DumpedGoroutine, operation: str) -> str:
+    def of(self, goroutine: DumpedGoroutine, operation: str, *, is_sure: bool = False) -> str:
         """The peer for which a goroutine waits in this operation (profile.operations).
 
-        "" if it waits for none, or for an unknown one.
+        "" if it waits for none, or for an unknown one. Unless it must be sure, an HTTP answer whose
+        connection is not known is that of the only peer, if there is only one.
         """
         if operation == HTTP_ANSWER:
-            return self._of_http(goroutine)
+            return self._of_http(goroutine, is_sure=is_sure)
         if operation == GRPC_ANSWER:
             return self._of_grpc
         wait = goroutine.waits_for.file_wait
@@ -61,14 +62,13 @@ class NetworkPeers:
         wait = goroutine.waits_for.file_wait
         return wait is not None and local_port(wait) in self._ports
 
-    def _of_http(self, goroutine: DumpedGoroutine) -> str:
-        """The peer that must answer; if the connection is not known, the only one, or ""."""
+    def _of_http(self, goroutine: DumpedGoroutine, *, is_sure: bool) -> str:
         for channel in goroutine.channels:
             maker = self._makers.get(channel.address)
             if maker is not None and maker in self._peers:
                 return self._peers[maker]
         peers = set(self._peers.values())
-        return peers.pop() if len(peers) == 1 else ""
+        return peers.pop() if len(peers) == 1 and not is_sure else ""
 
 
 def local_port(wait: FileWait) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,9 @@ from ebpfprof.export import json_profile, pprof
 from ebpfprof.goruntime.open_processes import OpenProcess
 from ebpfprof.process.process import TargetEnd
 from ebpfprof.profile.delta import totals
+from ebpfprof.profile.handlers import HANDLER
 from ebpfprof.profile.kind import ProfileKind
-from ebpfprof.profile.model import Profile
+from ebpfprof.profile.model import Label, Profile
 from ebpfprof.server import app as app_module
 from ebpfprof.server import goroutines, page_api
 from tests.continuous.fakes import PID, FakeTarget, go_process
@@ -140,6 +143,37 @@ def test_a_profile_can_be_of_a_given_time() -> None:
         assert sorted(sample.values[0] for sample in profile.samples) == [1, 5]
         assert profile.duration_ns == 5_000_000_000
         assert profile.comments == (f"block of {PID}: 5",)
+
+    run(work())
+
+
+class OneHandler:
+    """As ProcessHandlers: stacks with more than one wait are of a handler."""
+
+    def labelled(self, profiles: Sequence[Profile]) -> list[Profile]:
+        labels = (Label(HANDLER, "main.get: GET /a"),)
+        return [
+            replace(
+                one,
+                samples=tuple(
+                    replace(each, labels=labels) if each.values[0] > 1 else each
+                    for each in one.samples
+                ),
+            )
+            for one in profiles
+        ]
+
+
+def test_a_file_may_be_that_of_a_handler() -> None:
+    async def work() -> None:
+        service, _ = await recorded(3, 2, 1)
+        (process,) = service.manager.processes
+        process.handlers = OneHandler()
+        url = f"/api/targets/{PID}/pprof?kind=block&handler="
+        for text, counts in (("GET /a", [6]), ("", [1, 6]), ("POST", [])):
+            file = await service.client.ask(url + text.replace(" ", "%20"))
+            found = [sample.values[0] for sample in pprof.decode(file.body).samples]
+            assert sorted(found) == counts
 
     run(work())
 

@@ -60,7 +60,7 @@ class HandlerSampler:
             if goroutine.request:
                 self._seen.add(handler.function, goroutine.goid, goroutine.request)
             operation = operation_in(goroutine.state, goroutine.frames)[0]
-            if peer := peers.of(goroutine, operation):
+            if peer := peers.of(goroutine, operation, is_sure=True):
                 is_client = peers.is_client(goroutine)
                 self._peers.add(handler.function, operation, CLIENTS if is_client else peer)
 
