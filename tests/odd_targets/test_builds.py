@@ -64,6 +64,13 @@ BUILDS: Final = (
         ),
     ),
     pytest.param(
+        NEWEST,
+        "GOFIPS140=latest",
+        marks=pytest.mark.target(
+            "GOFIPS140=latest", "block, goroutine, heap, memory; the rest is not compared"
+        ),
+    ),
+    pytest.param(
         *(NEWEST, "GOEXPERIMENT=staticlockranking"),
         marks=pytest.mark.target(
             "`GOEXPERIMENT=staticlockranking`, Go 1.24 and newer",
