@@ -36,6 +36,7 @@ OUR_OWN = {
     "ebpfprof.kernel.clock": "the kernel's clocks",
     "ebpfprof.profilers.cpu.cpu_program": "rows of our own maps",
     "ebpfprof.profilers.waits.length_table": "rows of our own maps",
+    "ebpfprof.profilers.waits.wait_tables": "rows of our own maps",
     "ebpfprof.profilers.waits.runtime_locks": "numbers of our own maps",
     "ebpfprof.profilers.cpu.sample_table": "rows of our own maps; their content goes to names",
     "ebpfprof.profilers.cpu.learner": "rows of our own maps",

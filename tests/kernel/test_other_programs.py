@@ -30,7 +30,7 @@ def test_an_unknown_version_has_a_cpu_profile(tmp_path: Path) -> None:
         target.kill()
     assert finished.code == 0, finished.stderr
     output = f"ebpfprof: process {target.pid} (workloads): the program was built with go1.99.1, "
-    assert finished.stderr.count(output) == 2  # at the beginning, and with the results
+    assert finished.stderr.count(output) == 1
     assert "So only its CPU profile is recorded" in finished.stderr
     profile = only_profile(tmp_path / "out")
     functions = {frame.function for sample in profile.samples for frame in sample.frames}

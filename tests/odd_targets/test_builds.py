@@ -58,11 +58,26 @@ BUILDS: Final = (
     ),
     pytest.param(
         NEWEST,
+        "-asan",
+        marks=pytest.mark.target(
+            "`-asan`", "block, goroutine, heap, memory; the rest is not compared"
+        ),
+    ),
+    pytest.param(
+        NEWEST,
         "GOAMD64=v3",
         marks=pytest.mark.target(
             "GOAMD64=v3", "block, goroutine, heap, memory; the rest is not compared"
         ),
     ),
+    pytest.param(
+        NEWEST,
+        "GOFIPS140=latest",
+        marks=pytest.mark.target(
+            "GOFIPS140", "block, goroutine, heap, memory; the rest is not compared"
+        ),
+    ),
+    pytest.param(NEWEST, "GOFIPS140=v1.0.0"),
     pytest.param(
         *(NEWEST, "GOEXPERIMENT=staticlockranking"),
         marks=pytest.mark.target(

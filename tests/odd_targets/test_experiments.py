@@ -39,6 +39,10 @@ def test_an_experiment_with_the_usual_layout_is_known(text: str) -> None:
     assert layout_for(version).is_of(version)
 
 
+@pytest.mark.target(
+    "`GOEXPERIMENT` that moves fields (nospinbitmutex, greenteagc, nogreenteagc)",
+    "offsets are in the data",
+)
 @pytest.mark.parametrize(
     ("minor", "experiment", "struct"),
     [

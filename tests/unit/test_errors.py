@@ -13,6 +13,7 @@ CODES = {
     "RingError": 1,
     "TooManyFiles": 1,
     "BadConfig": 2,
+    "NoSuchRuntime": 2,
     "NoSuchProcess": 3,
     "PermissionDenied": 4,
     "NotGoProgram": 5,
