@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from symbolizer.errors import GoTableError
-from symbolizer.frames import Frame
 from symbolizer.go.binary import Function, GoBinary
 from symbolizer.x86.disasm import Instruction, decode
 
@@ -31,7 +30,7 @@ class RuntimeCode:
         called = tuple(called)
         self._functions = binary.functions_by_name({*called, *others})
         self._calls = binary.call_sites(*(f for name in called for f in self._functions[name]))
-        self._frames: dict[int, tuple[Frame, ...]] = {}
+        self._names: dict[int, list[str]] = {}
 
     def functions(self, *names: str) -> list[Function]:
         """Return the functions of these names, which were given to the constructor."""
@@ -43,13 +42,14 @@ class RuntimeCode:
 
     def names_at(self, pc: int) -> list[str]:
         """Return the logical functions at `pc`, innermost first."""
-        if pc not in self._frames:
+        if pc not in self._names:
             self.look_up([pc])
-        return [frame.function for frame in self._frames[pc]]
+        return self._names[pc]
 
     def look_up(self, pcs: Iterable[int]) -> None:
         """Look up together what names_at() returns of these addresses, which takes less time."""
-        self._frames |= self.binary.frames_many(pcs)
+        for pc, frames in self.binary.frames_many(pcs).items():
+            self._names[pc] = [frame.function for frame in frames]
 
     def decoded(self, function: Function) -> tuple[Instruction, ...]:
         """Return the function's instructions."""
