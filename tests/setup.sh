@@ -6,7 +6,7 @@
 #   tests/setup.sh test    what the tests and benchmarks need, too
 #   tests/setup.sh fresh   what those need that install packages on a fresh Debian, and those with a
 #                          containerd, besides; where Docker's own packages are, apt removes them
-#   tests/setup.sh builds  gccgo, for tests/odd_targets
+#   tests/setup.sh builds  the compilers of tests/odd_targets
 set -euo pipefail
 cd "$(dirname "$0")/.."
 here=$(pwd -P)
@@ -124,7 +124,7 @@ fresh)
     install_packages debootstrap systemd-container podman containerd runc
     ;;
 builds)
-    install_packages gccgo-12
+    install_packages clang libclang-rt-14-dev gccgo-12
     ;;
 *)
     fail "Usage: tests/setup.sh run|test|fresh|builds"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from tests.differential import (
     test_memory,
 )
 from tests.toolchains import toolchain
+from tests.tools.target_table import ROOT
 
 pytestmark = pytest.mark.full
 
@@ -65,6 +67,13 @@ BUILDS: Final = (
     ),
     pytest.param(
         NEWEST,
+        "-msan",
+        marks=pytest.mark.target(
+            "`-msan`", "block, goroutine, heap, memory; the rest is not compared"
+        ),
+    ),
+    pytest.param(
+        NEWEST,
         "GOAMD64=v3",
         marks=pytest.mark.target(
             "GOAMD64=v3", "block, goroutine, heap, memory; the rest is not compared"
@@ -86,6 +95,12 @@ BUILDS: Final = (
         ),
     ),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compilers() -> None:
+    """Clang, which -msan needs."""
+    subprocess.run([ROOT / "tests/setup.sh", "builds"], check=True)
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
