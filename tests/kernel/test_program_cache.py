@@ -147,13 +147,16 @@ def test_a_corrupt_cache_file_is_replaced(content: bytes, folder: Path) -> None:
 def test_offsets_of_the_kernel_s_structs_are_read_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def refused(_: object) -> tuple[int, ...]:
+        raise KernelUnsupported("it is read again")
+
     wanted = (("task_struct", "mm"), ("thread_struct", "fsbase"))
     expected = btf.read_offsets(wanted)
     for corrupt in (None, b"{}", b'{"offsets of fields": [1]}', b'{"offsets of fields": ["", ""]}'):
         if corrupt is not None:
             only_file(folder).write_bytes(corrupt)
         assert btf.field_offsets(*wanted) == expected
-    monkeypatch.setattr(btf, "_FILE", Path("/not/there"))
+    monkeypatch.setattr(btf, "read_offsets", refused)
     assert btf.field_offsets(*wanted) == expected
     with pytest.raises(KernelUnsupported):
         btf.field_offsets(*reversed(wanted))

@@ -142,24 +142,14 @@ def test_at_places_of_locks_the_stack_has_the_goroutine(build: tuple[str, str]) 
 
 
 @pytest.mark.parametrize("minor", versions())
-def test_libraries_and_race_detectors_have_the_places(minor: str, tmp_path: Path) -> None:
-    library = tmp_path / "library.so"
-    tools = toolchain(minor)
-    extra = (*tools.without_vcs, *tools.overlay(tmp_path))
-    modules = (*extra, "-modfile", str(module(minor, tmp_path)), "-o", str(library))
-    for mode, program in (("-buildmode=c-shared", "golibrary"), ("-race", "frames")):
-        tools.go(*("build", mode, *modules, "."), cwd=TARGETS / program, env={"CGO_ENABLED": "1"})
-        sites = tracked_wait_sites(GoBinary.open(ElfFile.open(library)))
+def test_libraries_and_race_detectors_have_the_places(minor: str) -> None:
+    for mode, program in (("c-shared", "golibrary"), ("-race", "frames")):
+        built = toolchain(minor).build(TARGETS / program, mode)
+        sites = tracked_wait_sites(GoBinary.open(ElfFile.open(built)))
         assert len(every_place(sites)) == (3 if minor in BEFORE_LOCKS else len(KINDS))
         assert sites.begins
         assert sites.ends
         assert sites.runs
-
-
-def module(minor: str, folder: Path) -> Path:
-    path = folder / "go.mod"
-    path.write_text(f"module targets\n\ngo {minor}\n")
-    return path
 
 
 def opened(version: str, mode: str) -> GoBinary:
