@@ -94,7 +94,7 @@ def test_the_page_says_that_a_time_was_not_recorded(page: FakedPage) -> None:
     page.server.no_profile = ""
     page.open("#pid=1234&kind=block")
     page.until_text("#state", "Recording.")
-    assert not page.text("#nothing")
+    page.until(lambda page: not page.text("#nothing"), "the profile of a time that was recorded")
 
 
 def test_the_page_says_that_a_process_is_not_served(page: FakedPage) -> None:

@@ -11,6 +11,7 @@ from tests.targets_run import SLOWNESS
 # file, line, start line).
 Physical = tuple[int, tuple[tuple[str, str, int, int], ...]]
 Stack = tuple[Physical, ...]
+_PREEMPTED_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ def differences(go: Profile, ours: Profile) -> list[str]:
 def delay_differences(go: Profile, ours: Profile) -> dict[str, str]:
     """Stacks whose delays differ by more than 1 % or 50 µs an event, whichever is more.
 
+    And by more than another thread may take, once, between the clock readings of Go and of us.
     Where processors are emulated (SLOWNESS), a probe between the two clock readings takes longer.
 
     By the stack in one line, which says by how much.
@@ -67,4 +69,5 @@ def delay_differences(go: Profile, ours: Profile) -> dict[str, str]:
         for stack in theirs.keys() & mine.keys()
         if abs(theirs[stack].delay_ns - mine[stack].delay_ns)
         > max(theirs[stack].delay_ns // 100, theirs[stack].count * 50_000 * SLOWNESS)
+        + _PREEMPTED_NS
     }

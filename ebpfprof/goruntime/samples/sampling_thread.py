@@ -188,7 +188,7 @@ class SamplingThread:
                 turns.sample()
             except Exception as error:  # any error: the recording continues without samples
                 turns.fail(error)
-                with self._lock:
+                with self._lock, suppress(ValueError):  # it may have left meanwhile
                     self._turns.remove(turns)
             took_s = time.thread_time() - began_s
             turns.note(took_s, late_s)

@@ -147,3 +147,28 @@ def test_targets_that_are_nearly_due_are_sampled_together() -> None:
         thread.leave(each.turns)
     apart_s = [min(abs(one - other) for other in moments[1]) for one in moments[0]]
     assert sum(each < 0.002 for each in apart_s) > len(apart_s) / 2
+
+
+def test_a_target_may_leave_while_its_sample_fails() -> None:
+    """As that of a process that has ended: other targets are sampled on."""
+    thread, other = SamplingThread(share=1.0), Looked(at=1 << 30)
+    thread.join(other.turns)
+
+    def fail() -> None:
+        threading.Thread(target=lambda: thread.leave(failing.turns)).start()
+        until_s = time.monotonic() + DEADLINE_S
+        while thread.share < 1.0:  # it has not left yet
+            assert time.monotonic() < until_s, "it does not leave"
+            time.sleep(0.001)  # polls, as nothing tells when it has left
+        other.samples = 0
+        raise ValueError("unreadable")
+
+    failing = Looked(at=3, do=fail)
+    thread.join(failing.turns)
+    assert failing.reached.wait(DEADLINE_S)
+    until_s = time.monotonic() + DEADLINE_S
+    while thread.share < 1.0 or other.samples < 20:
+        assert time.monotonic() < until_s, "no more samples"
+        time.sleep(0.001)  # polls, as it has no event to wait for
+    thread.leave(other.turns)
+    assert [str(error) for error in failing.errors] == ["unreadable"]
