@@ -30,10 +30,8 @@ def command() -> None:
     """Read for the parent what keeps objects alive."""
     from ebpfprof.system import signals
     from ebpfprof.system.channel import ChannelError, MessageChannel, failure
-    from ebpfprof.system.heap import give_back_large_blocks
 
     signals.ignore()  # the end of its parent, or what that sends, ends it
-    give_back_large_blocks()
     os.nice(_NICE)  # the program and other requests come first
     with (
         MessageChannel.to_parent(_STDIN) as channel,

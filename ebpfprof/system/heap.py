@@ -1,4 +1,4 @@
-"""How the C library keeps freed memory: less than it usually does; without glibc nothing happens.
+"""How the C library keeps freed memory: less or more than usual; without glibc nothing happens.
 
 Python's own small objects are apart from that.
 """
@@ -12,7 +12,9 @@ LARGE_BYTES: Final = 1 << 18
 _HEAPS: Final = 2
 # malloc.h
 _M_MMAP_THRESHOLD: Final = -3
+_M_TRIM_THRESHOLD: Final = -1
 _M_ARENA_MAX: Final = -8
+_KEPT_BYTES: Final = 1 << 30
 
 
 def give_back_large_blocks() -> None:
@@ -25,6 +27,17 @@ def give_back_large_blocks() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
         mallopt(_M_ARENA_MAX, _HEAPS)
+
+
+def keep_large_blocks() -> None:
+    """Use freed blocks of up to 512 MiB again, for good, in place of new ones from the kernel.
+
+    For work with many large arrays, one after the other: the kernel would have to clear each.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 2)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def give_back_free_pages() -> None:

@@ -15,6 +15,7 @@ from ebpfprof.goruntime.references.roots import RootKind, RootReader
 from ebpfprof.goruntime.references.search import Search
 from ebpfprof.goruntime.references.slots import Slots
 from ebpfprof.goruntime.spans import all_spans
+from ebpfprof.system.heap import keep_large_blocks
 from symbolizer.codeanalysis.memory_globals import memory_globals
 from symbolizer.locks.variable_types import VariableTypes
 
@@ -28,10 +29,11 @@ class Scan:
     """What keeps the objects of a Go program alive, at about one moment."""
 
     def __init__(self, go: GoTarget) -> None:
-        """Read the target's memory.
+        """Read the target's memory. From now on this process keeps large blocks of its own.
 
         Raises TargetGone, UnreadableMemory or GoTableError (its code is unknown).
         """
+        keep_large_blocks()
         self._go = go
         memory, layout, bias = go.target.memory, go.binary.layout, go.load_bias
         heads = GoroutineTable(memory, go.binary, bias).read()

@@ -1,4 +1,4 @@
-"""Freed memory goes back to the kernel: asked of the C library, in a process of its own."""
+"""Freed memory goes back to the kernel, or is used again: asked in a process of its own."""
 
 from __future__ import annotations
 
@@ -37,6 +37,33 @@ def mapped_apart(first: str) -> int:
 def test_large_blocks_are_always_mapped_separately() -> None:
     assert mapped_apart("") == 0  # else there is nothing to show here
     assert mapped_apart(OURS) >= 4 << 20
+
+
+# Prints the page faults of writing to a block that comes again and again.
+FAULTS = """
+import ctypes, resource
+{first}
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+for _ in range(10):
+    block = ctypes.c_void_p(libc.malloc(64 << 20))
+    ctypes.memset(block, 1, 64 << 20)
+    libc.free(block)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+KEEP = "from ebpfprof.system.heap import keep_large_blocks; keep_large_blocks()"
+
+
+def faults(first: str) -> int:
+    code = FAULTS.format(first=first)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+def test_large_blocks_are_used_again_when_asked() -> None:
+    assert faults(KEEP) < faults("") / 4
 
 
 # Prints how many bytes a heap keeps of blocks of 4 KB that were all freed but for the last one.
