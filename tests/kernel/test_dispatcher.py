@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from time import monotonic, sleep
 
+import pytest
+
 from ebpfprof.kernel import uprobe_links
 from ebpfprof.kernel.probe_holders import NAME
 from ebpfprof.profilers.options import Options
@@ -37,6 +39,7 @@ def test_one_process_holds_the_probes_of_several_functions() -> None:
     assert values_below(report.profiles[0], "hand")[0] == 11 * HANDS
 
 
+@pytest.mark.full
 def test_a_window_takes_one_process() -> None:
     """Also for the probes where goroutines begin to run. The two others have anchors: that of the
     probes of every wait, and that of the windows'."""

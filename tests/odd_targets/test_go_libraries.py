@@ -172,6 +172,7 @@ def test_without_a_choice_several_are_named(tmp_path: Path) -> None:
         assert functions(only_profile(tmp_path))["main.compute"]
 
 
+@pytest.mark.full
 def test_a_library_beside_a_go_program(tmp_path: Path) -> None:
     """The program is recorded unless the library is chosen, and what is missing is reported."""
     sentence = "has a separate Go runtime, which is not recorded: choose it with --runtime."
@@ -231,6 +232,7 @@ def test_its_memory_is_what_go_counts(library: Library) -> None:
     assert before <= read <= after
 
 
+@pytest.mark.full
 def test_its_execution_trace_has_its_goroutines(library: Library, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     options = ("-d", "0.3", "--max-overhead", "0", "-f", "perfetto", "-o", str(file))
@@ -253,6 +255,7 @@ def test_its_cpu_profile_has_its_functions(library: Library, tmp_path: Path) -> 
     assert [comment for comment in profile.comments if comment.startswith("incomplete")] == []
 
 
+@pytest.mark.full
 def test_it_is_listed_as_supported(library: Library) -> None:
     rows = json.loads(verb("list", "--json").stdout)["processes"]
     (row,) = (row for row in rows if str(row["pid"]) == library.pid)
@@ -262,11 +265,13 @@ def test_it_is_listed_as_supported(library: Library) -> None:
     assert row["goroutines"] == 5  # with that of the thread that called Work
 
 
+@pytest.mark.full
 def test_it_is_explained(library: Library) -> None:
     output = verb("explain", library.pid, "--duration", "1", "--json")
     (found,) = json.loads(output.stdout)["processes"]
     assert output.code == ExitCode.FAULT_FOUND, output.stderr
-    assert "main.mu" in " ".join(finding["title"] for finding in found["findings"])
+    titles = " ".join(finding["title"] for finding in found["findings"])
+    assert "main.mu" in titles or "main.contend" in titles  # the name of a lock needs a holder
 
 
 @pytest.mark.full

@@ -48,7 +48,7 @@ ROOMS = {
     "goruntime.samples": "goruntime.waits goruntime.goroutines goruntime process kernel profile "
     "system",
     "goruntime.waits": "goruntime.goroutines goruntime.heap goruntime process profile",
-    "goruntime.references": "goruntime.goroutines goruntime.heap goruntime process profile",
+    "goruntime.references": "goruntime.goroutines goruntime.heap goruntime process profile system",
     "goruntime.goroutines": "goruntime process profile",
     "goruntime.heap": "goruntime process profile console",
     "goruntime": "process profile console",
