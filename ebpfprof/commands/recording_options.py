@@ -33,7 +33,7 @@ class RecordingCommand(Verb):
 
     def __init__(
         self,
-        *args: Any,  # noqa: ANN401 - click's own
+        *args: Any,  # noqa: ANN401 - what click.Option takes
         without: Collection[str] = (),
         **settings: Any,  # noqa: ANN401 - click's
     ) -> None:

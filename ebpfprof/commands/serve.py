@@ -43,7 +43,7 @@ def _following(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def with_following(
-        *args: Any,  # noqa: ANN401 - click's own
+        *args: Any,  # noqa: ANN401 - arguments of the command, of any type
         pids: list[int],
         names: list[str],
         containers: list[str],

@@ -47,11 +47,11 @@ def opening_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def with_opening(
-        *args: Any,  # noqa: ANN401 - click's own
+        *args: Any,  # noqa: ANN401 - arguments of the command, of any type
         allow_unknown_go: bool,
         runtime: str | None,
-        **values: Any,  # noqa: ANN401 - click's own
-    ) -> Any:  # noqa: ANN401 - click's own
+        **values: Any,  # noqa: ANN401 - its other options, of any type
+    ) -> Any:  # noqa: ANN401 - what the command returns, of any type
         from ebpfprof.goruntime.open_processes import OpenOptions
 
         return command(*args, opening=OpenOptions(allow_unknown_go, runtime), **values)
@@ -103,12 +103,12 @@ def watch_options(*, help: str) -> Decorator:
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def with_watch(
-            *args: Any,  # noqa: ANN401 - click's own
+            *args: Any,  # noqa: ANN401 - arguments of the command, of any type
             watch: bool,
             every_s: float | None,
             duration_s: float | None,
-            **values: Any,  # noqa: ANN401 - click's own
-        ) -> Any:  # noqa: ANN401 - click's own
+            **values: Any,  # noqa: ANN401 - its other options, of any type
+        ) -> Any:  # noqa: ANN401 - what the command returns, of any type
             if not watch and (every_s is not None or duration_s is not None):
                 raise click.UsageError("--every and --duration need --watch.")
             every_s = EVERY_S if every_s is None else every_s

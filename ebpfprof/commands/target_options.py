@@ -40,13 +40,13 @@ def target_options(required: bool = True) -> Callable[[Callable[..., Any]], Call
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def with_targets(
-            *args: Any,  # noqa: ANN401 - click's own
+            *args: Any,  # noqa: ANN401 - arguments of the command, of any type
             pids: list[int],
             names: list[str],
             containers: list[str],
             all_go: bool,
-            **values: Any,  # noqa: ANN401 - click's own
-        ) -> Any:  # noqa: ANN401 - click's own
+            **values: Any,  # noqa: ANN401 - its other options, of any type
+        ) -> Any:  # noqa: ANN401 - what the command returns, of any type
             keep_libraries_to_one_thread()
             return command(
                 *args, pids=_selected(pids, names, containers, all_go, required), **values

@@ -38,13 +38,15 @@ class LiveTarget(Protocol):
     @property
     def is_recording(self) -> bool: ...  # noqa: D102 - as LiveTarget
     @property
-    def handlers(self) -> Handlers | None: ...  # noqa: D102 - as LiveTarget
+    def handlers(self) -> Handlers | None:
+        """What labels its profiles by handler; None without --by-handler."""
 
 
 class Handlers(Protocol):
     """What is needed of ebpfprof.recording.process_handlers.ProcessHandlers."""
 
-    def labelled(self, profiles: Sequence[Profile]) -> list[Profile]: ...  # noqa: D102 - as ProcessHandlers
+    def labelled(self, profiles: Sequence[Profile]) -> list[Profile]:
+        """The profiles with the labels of handlers."""
 
 
 class Live(Protocol):

@@ -162,7 +162,7 @@ class Readings:
     def _profiles(
         self,
         process: RecordedProcess,
-        now: Any,  # noqa: ANN401 - the live session's
+        now: Any,  # noqa: ANN401 - sums of a LiveSession, only passed on
     ) -> tuple[dict[str, Profile], dict[str, Profile]]:
         """By kind, the profiles since the first recording, and those of the present window."""
         reports = self._live.report(now), self._live.report(now, process.window_began)
@@ -171,14 +171,14 @@ class Readings:
         )
         return whole, window
 
-    def _sums(self, process: RecordedProcess, kinds: Collection[str] | None = None) -> Any:  # noqa: ANN401 - the live session's
+    def _sums(self, process: RecordedProcess, kinds: Collection[str] | None = None) -> Any:  # noqa: ANN401 - sums of a LiveSession, only passed on
         return self._live.sums(process.require_target(), kinds)
 
     def _until_now(
         self,
         process: RecordedProcess,
         kind: str,
-        since: Any = None,  # noqa: ANN401 - the live session's
+        since: Any = None,  # noqa: ANN401 - sums of a LiveSession, only passed on
     ) -> Profile:
         report = self._live.report(self._sums(process, (kind,)), since)
         return next(profile for profile in report.profiles if profile.kind == kind)
@@ -187,6 +187,6 @@ class Readings:
         self,
         process: RecordedProcess,
         kind: str,
-        since: Any = None,  # noqa: ANN401 - the live session's
+        since: Any = None,  # noqa: ANN401 - sums of a LiveSession, only passed on
     ) -> Profile:
         return process.labelled(self._until_now(process, kind, since))

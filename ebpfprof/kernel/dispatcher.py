@@ -47,7 +47,7 @@ class Dispatcher(Closing):
                 name=NAME,
                 license=license,
             )
-        except BaseException:
+        except BaseException:  # also Ctrl-C: no file may stay open
             self.close()
             raise
 

@@ -1,7 +1,8 @@
 """The table of builds in docs/targets.md, made of markers that stand at the tests of each build.
 
-@pytest.mark.target("`-race`", "everything") is a row: a build, and what works. Both are literals,
-so that the table needs no test to be imported. pytest knows the marker, and does nothing with it.
+@pytest.mark.target("`-race`", "everything") is a row: a build, and what works. Both are texts, or
+constants of the module with a text, so that the table needs no test to be imported. pytest knows
+the marker, and does nothing with it.
 """
 
 from __future__ import annotations
@@ -28,12 +29,19 @@ class Mark(NamedTuple):
 
 
 def marks(text: str, file: str) -> Iterator[Mark]:
-    """The markers in the text of a Python file. Raises ValueError if one has no two literals."""
+    """The markers in the text of a Python file. Raises ValueError if one has no two texts."""
     if _MARKER not in text:
         return
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    constants = {
+        node.target.id: getattr(node.value, "value", None)
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.target":
-            match [getattr(argument, "value", None) for argument in node.args]:
+            arguments = (constants.get(ast.unparse(each), each) for each in node.args)
+            match [getattr(argument, "value", argument) for argument in arguments]:
                 case [str(build), str(works)]:
                     yield Mark(build, works, file)
                 case _:

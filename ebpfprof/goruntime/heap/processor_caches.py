@@ -54,8 +54,8 @@ class ProcessorCaches:
     def pending(self) -> tuple[npt.NDArray[np.uint64], int]:
         """What to add to the objects of each size class, and the tiny ones within others.
 
-        What is to be taken away is a number that wraps around. Raises TargetGone or
-        UnreadableMemory.
+        Numbers are unsigned: adding one that stands for -1 subtracts 1, modulo 2**64. Raises
+        TargetGone or UnreadableMemory.
         """
         memory, allocated = self._memory, np.zeros(self._classes, np.uint64)
         pointer, length = np.frombuffer(memory.read(self._allp, 16), "<u8").tolist()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
+from ebpfprof.goruntime.heap.program_types import program_types
 from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.goroutines import HttpRequest
-from symbolizer.go.type_descriptors import MAX_BYTES, TypeDescriptor, TypeDescriptors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ebpfprof.process.memory import Memory
     from symbolizer import GoBinary
+    from symbolizer.go.type_descriptors import TypeDescriptor
 
     Words = npt.NDArray[np.uint64]
 
@@ -36,11 +37,16 @@ class Offsets(Protocol):
     """Where the fields of a request lie, in bytes; `pattern` is None where it has none."""
 
     @property
-    def method(self) -> int: ...  # noqa: D102 - as the class says
+    def method(self) -> int:
+        """Of the string with the method."""
+
     @property
-    def url(self) -> int: ...  # noqa: D102 - as the class says
+    def url(self) -> int:
+        """Of the pointer to the URL."""
+
     @property
-    def pattern(self) -> int | None: ...  # noqa: D102 - as the class says
+    def pattern(self) -> int | None:
+        """Of the string with the pattern of the mux, since Go 1.23."""
 
 
 class RequestMemory:
@@ -108,14 +114,10 @@ class RequestTypes:
 
     @cached_property
     def _read(self) -> tuple[Mapping[str, TypeDescriptor], str]:
-        start, end = self._binary.types
-        if not 0 < end - start <= MAX_BYTES:
-            return {}, ""
         try:
-            data = self._memory.read(start + self._bias, end - start)
+            types = program_types(self._memory, self._binary, self._bias)
         except UnreadableMemory:
             return {}, ""
-        types = TypeDescriptors(data, start + self._bias)
         addresses: list[int] = types.structs()[0][:_MOST_STRUCTS].tolist()
         known = filter(None, map(types.at, addresses))
         structs = {one.name: one for one in known if one.name.startswith(_PACKAGES)}

@@ -4,18 +4,12 @@ package main
 
 import "C"
 
-import "os"
+import "ebpfprof.test/harness"
 
-// Run is main, for a process that has this package as a library. Its arguments are those of the
-// process behind "--", if there is such a word.
+// Run is main, for a process that has this package as a library.
 //
 //export Run
 func Run() {
-	for i, word := range os.Args {
-		if word == "--" {
-			os.Args = os.Args[i:]
-			break
-		}
-	}
+	harness.DropHostArguments()
 	main()
 }

@@ -20,8 +20,13 @@ def test_markers_are_found_wherever_they_stand() -> None:
     assert list(marks("@pytest.mark.full\ndef test_it(): ...", "a.py")) == []
 
 
+def test_what_works_may_be_a_constant() -> None:
+    text = 'WORKS: Final = "all"\n@pytest.mark.target("PIE", WORKS)\ndef test_it(): ...'
+    assert list(marks(text, "a.py")) == [Mark("PIE", "all", "a.py")]
+
+
 @pytest.mark.parametrize("arguments", ['"PIE"', '"PIE", WORKS', '"PIE", "all", "more"'])
-def test_a_marker_has_two_literals(arguments: str) -> None:
+def test_a_marker_has_two_texts(arguments: str) -> None:
     with pytest.raises(ValueError, match=r"a\.py:1: a target has"):
         list(marks(f"@pytest.mark.target({arguments})\ndef test_it(): ...", "a.py"))
 

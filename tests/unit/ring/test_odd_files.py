@@ -83,7 +83,7 @@ def test_an_index_on_a_disk_that_fails_costs_a_reader_no_file(
 ) -> None:
     connect = sqlite3.connect
 
-    def fails(place: str, **how: Any) -> sqlite3.Connection:  # noqa: ANN401
+    def fails(place: str, **how: Any) -> sqlite3.Connection:  # noqa: ANN401 - as sqlite3.connect
         if ":memory:" in place:
             connection: sqlite3.Connection = connect(place, **how)
             return connection

@@ -347,7 +347,7 @@ def test_a_full_ring_with_many_files_is_written_to_without_reading_all(
     statements: set[str] = set()
     connect = sqlite3.connect
 
-    def watched(*args: Any, **how: Any) -> sqlite3.Connection:  # noqa: ANN401
+    def watched(*args: Any, **how: Any) -> sqlite3.Connection:  # noqa: ANN401 - as sqlite3.connect
         connection: sqlite3.Connection = connect(*args, **how)
         connection.set_trace_callback(statements.add)
         return connection
