@@ -5,16 +5,11 @@
 const EXPLAINED_FOR_S = 10;
 const EXPLAINED_EVERY_MS = 60_000;
 
-class Explanation {
+class Explanation extends Asked {
   constructor(section, api) {
-    this._section = section;
-    this._api = api;
-    this._state = section.querySelector("[role=status]");
+    super(section, api);
     this._list = section.querySelector("ol");
     this._rest = section.querySelector("[data-rest]");
-    this._button = section.querySelector("button");
-    this._button.addEventListener("click", () => this._observe());
-    this._pid = null;
   }
 
   /** Show the process, and observe it if that is due; with `isPaused` only if it is new. */
@@ -27,44 +22,24 @@ class Explanation {
     }
     this._section.hidden = false;
     const isNew = target.pid !== this._pid;
-    if (isNew) {
-      this._pid = target.pid;
-      this._found = null;
-      this._isRunning = false;
-      this._draw("");
-    }
+    if (isNew) this._begin(target.pid);
     this._button.disabled = this._isRunning;
     const isDue = isNew || (!isPaused && performance.now() > this._dueMs);
-    if (isDue && !this._isRunning) this._observe();
+    if (isDue && !this._isRunning) this._ask();
   }
 
-  async _observe() {
+  async _ask() {
     const pid = this._pid;
-    this._isRunning = true;
-    this._button.disabled = true;
-    this._draw(`Observing for ${EXPLAINED_FOR_S} s…`);
-    let says = "";
     try {
-      const found = await this._api.explain(pid, EXPLAINED_FOR_S);
-      if (pid !== this._pid) return;
-      this._found = found;
-      says = `Observed for ${formatValue(found.seconds * 1e9, "nanoseconds")} until ${formatTime(Date.now() / 1000)}.`;
-    } catch (error) {
-      if (pid !== this._pid) return;
-      says = error.message;
-      if (!(error instanceof ApiError)) throw error;
+      await this._askOnce(`Observing for ${EXPLAINED_FOR_S} s…`, (of) => this._api.explain(of, EXPLAINED_FOR_S), (found) =>
+        `Observed for ${formatValue(found.seconds * 1e9, "nanoseconds")} until ${formatTime(Date.now() / 1000)}.`);
     } finally {
-      if (pid === this._pid) {
-        this._isRunning = false;
-        this._button.disabled = false;
-        this._dueMs = performance.now() + EXPLAINED_EVERY_MS;
-        this._draw(says);
-      }
+      if (pid === this._pid) this._dueMs = performance.now() + EXPLAINED_EVERY_MS;
     }
   }
 
   _draw(says) {
-    this._state.textContent = FlameText.printable(says);
+    this._say(says);
     const { findings = [], fine = [], incomplete = [] } = this._found ?? {};
     this._list.replaceChildren(...findings.map((each) => this._item(each)));
     const rest = [];

@@ -1,58 +1,28 @@
 "use strict";
 // What keeps the objects on the heap alive, read at the button: it takes the server some seconds.
 
-class References {
+class References extends Asked {
   constructor(section, api) {
-    this._section = section;
-    this._api = api;
-    [this._state, this._answers, this._leaks, this._table, this._flame, this._notes, this._button] =
-      ["[role=status]", "[data-answers]", ".findings", "[data-table]", "[data-flame]", "[data-notes]", "button"]
+    super(section, api);
+    [this._answers, this._leaks, this._table, this._flame, this._notes] =
+      ["[data-answers]", ".findings", "[data-table]", "[data-flame]", "[data-notes]"]
         .map((css) => section.querySelector(css));
     this._findings = new Findings(this._leaks);
-    this._button.addEventListener("click", () => this._read());
-    this._pid = null;
   }
 
   /** Show what was read of the process; nothing is read for it. */
   show(target) {
     const isShown = Boolean(target && target.go && !target.ended);
-    if (target?.pid !== this._pid) {
-      this._pid = target?.pid ?? null;
-      this._found = null;
-      this._isRunning = false;
-      this._draw("");
-    }
+    if (target?.pid !== this._pid) this._begin(target?.pid ?? null);
     this._section.hidden = !isShown && !this._found;
     this._button.disabled = !isShown || this._isRunning;
   }
 
-  async _read() {
-    const pid = this._pid;
-    this._isRunning = true;
-    this._button.disabled = true;
-    this._say("Reading the heap…");
-    let says = "";
-    try {
-      const found = await this._api.references(pid);
-      if (pid !== this._pid) return;
-      this._found = found;
+  _ask() {
+    return this._askOnce("Reading the heap…", (pid) => this._api.references(pid), (found) => {
       const size = `${formatValue(found.used_bytes, "bytes")} in ${formatValue(found.objects, "count")} objects`;
-      says = `${size} are reachable, at ${formatTime(found.time_s)}. Read in ${formatValue(found.seconds * 1e9, "nanoseconds")}.`;
-    } catch (error) {
-      if (pid !== this._pid) return;
-      says = error.message;
-      if (!(error instanceof ApiError)) throw error;
-    } finally {
-      if (pid === this._pid) {
-        this._isRunning = false;
-        this._button.disabled = false;
-        this._draw(says);
-      }
-    }
-  }
-
-  _say(text) {
-    this._state.textContent = FlameText.printable(text);
+      return `${size} are reachable, at ${formatTime(found.time_s)}. Read in ${formatValue(found.seconds * 1e9, "nanoseconds")}.`;
+    });
   }
 
   _draw(says) {
