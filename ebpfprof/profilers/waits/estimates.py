@@ -233,9 +233,10 @@ def _correction(
     if not sums.windows or short.count <= 0:
         return 1.0, by_runs
     by_runs += (_DOUBT * (1 - sums.waits_per_run) * short.count) ** 2
-    waited_ns, mean = seen.ns - seen.long_ns, _mean_wait(sums, stack, short, seen)
+    cut_off = _cut_off(sums, short, seen)
+    waited_ns, mean = seen.ns - seen.long_ns, _mean_wait(short, sums.seen(stack).parks, cut_off)
     if seen.hits >= _ENOUGH_HITS and waited_ns > 0 and mean.value >= _SHORT_NS / 2:
-        count = waited_ns / mean.value * short.count / (short.count + _cut_off(sums, short, seen))
+        count = waited_ns / mean.value * short.count / (short.count + cut_off)
         of_mean = (_LONGER_NS**2 + mean.variance) / mean.value**2
         relative = seen.variance / waited_ns**2 + of_mean + _disturbance(mean.value) ** 2
         of_samples = _Value(count, relative * count**2)
@@ -244,21 +245,19 @@ def _correction(
     return 1.0, by_runs
 
 
-def _mean_wait(
-    sums: SampledSums, stack: KnownStack, short: StackSums, seen: SampledStack
-) -> _Value:
+def _mean_wait(short: StackSums, parks: float, cut_off: float) -> _Value:
     """How long the waits of a stack were, those that a window cut off included, in ns.
 
-    Of these only the end was seen. A wait that a random moment cuts is longer than others: by how
-    much, the lengths of the others say. What that adds is taken to be wrong by as much.
+    `parks` were recorded. Of those cut off only the end was seen. A wait that a random moment cuts
+    is longer than others: by how much, the lengths of the others say. What that adds is taken to be
+    wrong by as much.
     """
-    delay_ns, cut_off = short.delay_ns, _cut_off(sums, short, seen)
+    delay_ns = short.delay_ns
     of_cut_ns = cut_off * TRACKING_PERIOD * short.squares / delay_ns if delay_ns > 0 else 0.0
     mean_ns = (delay_ns + of_cut_ns) / (short.count + cut_off)
-    parks = max(1.0, sums.seen(stack).parks)
     of_squares = TRACKING_PERIOD * short.squares / max(1.0, short.count)
     varies = max(of_squares - (delay_ns / short.count) ** 2, 2 * mean_ns**2)
-    return _Value(mean_ns, varies / parks + (of_cut_ns / (short.count + cut_off)) ** 2)
+    return _Value(mean_ns, varies / max(1.0, parks) + (of_cut_ns / (short.count + cut_off)) ** 2)
 
 
 def _block_row(
