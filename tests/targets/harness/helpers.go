@@ -58,14 +58,3 @@ func GrowStack(levels int) int {
 	room[levels%64] = levels
 	return GrowStack(levels-1) + room[levels%64] - levels
 }
-
-// DropHostArguments makes os.Args those of the process behind "--", if there is such a word: for a
-// library, whose process has arguments of its own.
-func DropHostArguments() {
-	for i, word := range os.Args {
-		if word == "--" {
-			os.Args = os.Args[i:]
-			return
-		}
-	}
-}

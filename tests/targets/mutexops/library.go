@@ -4,12 +4,12 @@ package main
 
 import "C"
 
-import "ebpfprof.test/harness"
+import "ebpfprof.test/hosted"
 
 // Run is main, for a process that has this package as a library.
 //
 //export Run
 func Run() {
-	harness.DropHostArguments()
+	hosted.DropArguments()
 	main()
 }
