@@ -68,7 +68,6 @@ BPF_ARRAY(goroutines, struct source, MAX_SITES);
 /* The last tracked wait of a goroutine. */
 struct tracked {
     u64 since_ns; /* 0: it does not wait, or nothing is known */
-    u64 woken_ns;
     u64 stack;     /* key in totals and stacks; 0: it is not runnable after a recorded wait */
     u64 sema;      /* address of the semaphore of the lock it waits for; 0: no lock */
     u64 queued_ns; /* when it joined the queue of that lock; 0: it is not there */
@@ -86,12 +85,20 @@ struct spread {
     u64 runs;         /* waits after which on_tracked_run saw the goroutine begin to run */
     u64 runnable_ns;  /* how long it was in the run queue until then */
     u64 again;        /* how many of them were followed by another park of the same event */
-    u64 again_ns;     /* from the wakes before those until the goroutine ran */
+    u64 again_ns;     /* how long it was in the run queue before those */
     u64 row_squares;  /* sum of the squares of in_a_row of all goroutines */
     u64 squares;      /* sum of the squares of the delays, in units of 1 << DELAY_SHIFT ns */
     u64 long_squares; /* of delays of LONG_NS and more, in units of 1 << LONG_SHIFT ns */
 };
 BPF_HASH(spreads, u64, struct spread, MAX_STACKS);
+
+/* Of a target: the waits after which on_tracked_run tells something that the sums need, and those
+   after which it did. */
+struct needed {
+    u64 parks;
+    u64 runs;
+};
+BPF_PERCPU_ARRAY(needed_runs, struct needed, MAX_TARGETS);
 
 struct passed {
     struct run run;
@@ -270,6 +277,11 @@ struct ended {
     u64 is_probed;
 };
 
+/* The counts of this target, if what on_tracked_run sees after this wait is needed. */
+static __always_inline struct needed *needed_of(const struct tracked *row, int target_index) {
+    return row->is_semaphore || WITH_RUN_QUEUE ? needed_runs.lookup(&target_index) : NULL;
+}
+
 static __always_inline struct spread *spread_of(u64 stack) {
     struct spread *spread = spreads.lookup(&stack);
     if (!spread) {
@@ -315,6 +327,9 @@ static __always_inline struct added add_wait(u64 stack, u64 delay_ns, struct tra
     if (!spread)
         return added;
     add_of_length(stack, added.length_ns, &added.sums, target_index);
+    struct needed *needed = needed_of(row, target_index);
+    if (needed)
+        needed->parks++;
     __sync_fetch_and_add(&spread->parks, 1);
     __sync_fetch_and_add(&spread->probed, is_probed);
     __sync_fetch_and_add(&spread->row_squares, 2 * row->in_a_row - 1);
@@ -362,7 +377,6 @@ static __always_inline void tracked_ends(struct pt_regs *ctx, const struct passe
         return;
     u64 since_ns = began(passed, row, is_stamped);
     row->since_ns = row->stack = 0;
-    row->woken_ns = now_ns;
     row->is_semaphore = is_semaphore;
     struct sampled *sampled = samples.lookup(&target_index);
     if (!tracking->only_runs && since_ns &&
@@ -409,7 +423,7 @@ static __always_inline bool parks_again(const struct passed *passed) {
     return !permits && !ticket;
 }
 
-static __always_inline void tracked_runs(const struct passed *passed, u64 now_ns) {
+static __always_inline void tracked_runs(const struct passed *passed) {
     u64 key = passed->key, runnable_ns = 0;
     struct tracked *row = tracked.lookup(&key);
     if (!row || !row->stack)
@@ -421,21 +435,23 @@ static __always_inline void tracked_runs(const struct passed *passed, u64 now_ns
     row->stack = 0;
     if (!spread)
         return;
+    struct needed *needed = needed_of(row, passed->run.site->target);
+    if (needed)
+        needed->runs++;
     __sync_fetch_and_add(&spread->runs, 1);
     __sync_fetch_and_add(&spread->runnable_ns, runnable_ns);
     if (WITH_RUN_QUEUE)
         count_length(stack ^ RUN_QUEUE_ROWS, runnable_ns, passed->run.site->target);
     if (row->is_semaphore && parks_again(passed)) {
         __sync_fetch_and_add(&spread->again, 1);
-        __sync_fetch_and_add(&spread->again_ns, now_ns - row->woken_ns);
+        __sync_fetch_and_add(&spread->again_ns, runnable_ns);
     }
 }
 
 int on_tracked_run(struct pt_regs *ctx) {
-    u64 now_ns = bpf_ktime_get_ns();
     struct passed passed;
     if (pass(ctx, &passed)) {
-        tracked_runs(&passed, now_ns);
+        tracked_runs(&passed);
         run_ends(passed.run.cost);
     }
     return 0;

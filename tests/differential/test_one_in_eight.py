@@ -108,7 +108,6 @@ def test_the_command_records_one_wait_in_eight(tmp_path: Path) -> None:
     assert any("standard error" in comment for comment in ours.comments)
     go = pprof.decode(own.read_bytes(), kind="block")
     assert event_count(ours) == pytest.approx(event_count(go), rel=0.03)
-    assert event_count(ours) % _PERIOD == 0
 
 
 def test_squares_of_short_and_of_long_delays_add_up() -> None:

@@ -20,7 +20,7 @@ from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.registry import kind_named
 from ebpfprof.server import goroutines
-from tests.builds import NEWEST, builds, versions
+from tests.builds import NEWEST, builds, in_full, versions
 from tests.go_target import inspect, read
 from tests.kernel.parked_program import poke
 from tests.kernel.programs import TARGETS, program
@@ -109,10 +109,12 @@ def test_the_forms_equal_gos(version: str, mode: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "setting", "shown"),
     [
-        ("1.25", "1", ""),
-        ("1.26", "0", ""),
-        ("1.26", "1", ' labels:{"a": "1", "b": "2", "c": "3"}]:'),
-        ("1.26", "1", ' labels:{"bytes": "\\ufffd\\ufffd ok \\ufffd\\ufffd"}]:'),
+        *in_full(
+            ("1.25", "1", ""),
+            ("1.26", "0", ""),
+            ("1.26", "1", ' labels:{"a": "1", "b": "2", "c": "3"}]:'),
+            ("1.26", "1", ' labels:{"bytes": "\\ufffd\\ufffd ok \\ufffd\\ufffd"}]:'),
+        ),
         ("1.27", "1", "] {a: 1, b: 2, c: 3}:"),
         ("1.27", "1", '] {bytes: "\\xff\\xfe ok \\xe2\\x82"}:'),
         ("1.27", "1,tracebacklabels=0", ""),

@@ -11,6 +11,7 @@ from time import monotonic, sleep
 import pytest
 
 from ebpfprof.export import pprof
+from ebpfprof.profile.evidence import is_ranked
 from ebpfprof.profile.model import Profile
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.report_builder import Report
@@ -101,9 +102,13 @@ def test_bursts_between_windows_have_gos_own_counts_and_delays(
     profile = block_of(reports)
     ours = by_stack(profile)
     often = max(value.count for value in theirs.values()) / 2
-    gos = sum(value.count for stack, value in theirs.items() if value.count > often)
-    count = sum(ours[stack].count for stack, value in theirs.items() if value.count > often)
-    assert count == pytest.approx(gos, rel=0.2)
+    counted = {stack: value.count for stack, value in theirs.items() if value.count > often}
+    count = sum(ours[stack].count for stack in counted)
+    assert reports[0].coverage is not None
+    if reports[0].coverage.windows:
+        assert count == pytest.approx(sum(counted.values()), rel=0.2)
+    else:  # late on a busy machine, the first part used up the budget of all of this time
+        assert not is_ranked(count, sum(sample.count_variance for sample in profile.samples))
     waited_ns = sum(value.delay_ns for value in ours.values())
     error_ns = SIGMAS * sqrt(sum(sample.variance for sample in profile.samples))
     gos_ns = sum(value.delay_ns for value in theirs.values())

@@ -8,13 +8,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ebpfprof.errors import ExitCode
+from tests.builds import pairs
 from tests.kernel.namespaces import NEEDS_NAMESPACES
 from tests.kernel.programs import TARGETS, program, with_version, without_build_info
 from tests.kernel.test_containers import container
@@ -50,19 +50,16 @@ def copy(tmp_path: Path) -> Path:
     return Path(shutil.copy(program("sleeper"), tmp_path / f"sleeper-{os.getpid()}"))
 
 
-def test_list_shows_go_versions_and_build_modes() -> None:
-    with ExitStack() as held:
-        targets = {
-            build: held.enter_context(Target.start(program("blockops", *build))) for build in MODES
-        }
-        found = listed("--name", "blockops")
-        for (minor, mode), target in targets.items():
-            row = found[target.pid]
-            assert row["go_version"] == f"go{toolchain(minor).version}"
-            assert row["build_mode"] == MODES[minor, mode]
-            assert (row["supported"], row["why_not"], row["is_go"]) == (True, "", True)
-            assert (row["name"], row["user"]) == ("blockops", "root")
-            assert row["command"] == row["executable"] == str(program("blockops", minor, mode))
+@pytest.mark.parametrize("build", pairs(*MODES))
+def test_list_shows_the_go_version_and_build_mode(build: tuple[str, str]) -> None:
+    path = program("blockops", *build)
+    with Target.start(path) as target:
+        row = listed("--name", "blockops")[target.pid]
+    assert row["go_version"] == f"go{toolchain(build[0]).version}"
+    assert row["build_mode"] == MODES[build]
+    assert (row["supported"], row["why_not"], row["is_go"]) == (True, "", True)
+    assert (row["name"], row["user"]) == ("blockops", "root")
+    assert row["command"] == row["executable"] == str(path)
 
 
 def test_each_process_has_a_line_in_the_table(copy: Path) -> None:

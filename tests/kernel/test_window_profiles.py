@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -15,9 +17,10 @@ from ebpfprof.process.memory import UnreadableMemory
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.session import Session
+from tests.bench.workloads import WORKLOADS, Running
 from tests.builds import in_full, versions
 from tests.differential.mutexes import losses
-from tests.kernel.kernel_state import has_probes
+from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
 from tests.kernel.tampered import command
 from tests.kernel.windowed_runs import (
@@ -207,6 +210,25 @@ def test_locks_have_names_and_times_held(way: str, tmp_path: Path) -> None:
     assert lock.holds > 10
     # It sleeps for 50 us while it has the lock, which is the least that takes.
     assert 50_000 < lock.held_ns / lock.holds < 50_000_000
+
+
+def test_where_goroutines_begin_to_run_there_are_probes_for_a_part_of_the_time_only() -> None:
+    """They are passed before a goroutine does its next step, and so change what it waits for."""
+    (mutex,) = (workload for workload in WORKLOADS if workload.name == "mutex")
+    options = Options(kinds=("block",), one_in_eight=1)
+    with ExitStack() as held:
+        running = Running(mutex, held)
+        session = held.enter_context(Session([running.target.pid], options))
+        session.start()
+        until, turns = monotonic() + DEADLINE_S, set[frozenset[int]]()
+        while len(turns) < 2:
+            assert monotonic() < until
+            running.round(1000)
+            turns.add(frozenset(probed(running.target.pid)))
+        session.finish()
+    fewer, whole = sorted(turns, key=len)
+    assert fewer < whole
+    assert len(fewer) >= 2  # where waits begin, and where they end
 
 
 def test_waits_that_may_not_be_sampled_are_recorded_as_long_as_the_bound_allows(

@@ -278,7 +278,7 @@ class Replay:
                 (e[0], tuple(e[1]), _labels(e[2])): _sampled_stack(e[3])
                 for e in facts["samples_of_waits"]
             },
-            *estimates.facts_of_stacks(self.go, self.names.waits),
+            estimates.facts_of_stacks(self.go, self.names.waits),
             hit_ns=collector.hit_ns or 0.0,
         )
         holds = {int(sema): Hold(*hold) for sema, hold in facts["holds"].items()}

@@ -29,8 +29,10 @@ from ebpfprof.profilers.waits.tracking import FOREVER_NS
 from ebpfprof.system.priority import run_as_others, run_promptly
 from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD
 
-_RUNS_NS: Final = 1_000_000_000  # with the probes where goroutines begin to run
-_WITHOUT_RUNS_NS: Final = 7_000_000_000  # and then without, in turns
+# For so long at least the probes where goroutines begin to run stay as they are; while nothing
+# changes, for twice as long each time.
+_RUNS_NS: Final = 100_000_000
+_LONGEST_RUNS_NS: Final = 8_000_000_000
 LEAST_WINDOW_NS: Final = 1_000_000
 """A shorter one, which the end of the recording cut off, has next to nothing."""
 _BURST: Final = 10  # times its usual price a window may cost
@@ -86,7 +88,8 @@ class BudgetedWaits:
         self._ran = 0.0  # what _times_run() returned at the last end of a window or pause
         self._part_begun_ns = 0
         self._spent_before_ns = 0.0  # before the present part
-        self._watches_runs, self._runs_change_ns = True, 0  # while one in eight is recorded
+        self._watches_runs = True  # while one in eight is recorded
+        self._runs_turn_ns, self._runs_due_ns = _RUNS_NS, 0
         self.has_paused = False
         """Whether the probes were detached at some time of this recording."""
 
@@ -115,14 +118,14 @@ class BudgetedWaits:
             self._started_ns = self._waits.attach_one_in_eight(self._index, self._go)
             self._begin_sampling()
             self._part = _Part.ONE_IN_EIGHT
-            self._runs_change_ns = self._started_ns + _RUNS_NS
+            self._runs_begin(self._started_ns)
         else:
             self._started_ns = self._waits.attach(self._index, self._go)
             self._part = _Part.EVERY_WAIT
         self._part_since_ns = self._part_begun_ns = self._started_ns
         self._spending.started_ns = self._started_ns
         self._ran_since()
-        if self._lease.share:
+        if self._lease.share or self._only_one_in_eight:
             self._thread = threading.Thread(target=self._run, name="ebpfprof-budget", daemon=True)
             self._thread.start()
         return self._started_ns
@@ -150,7 +153,10 @@ class BudgetedWaits:
             until_ns = min(kernel_now_ns(), self._stopped_ns)
             self._add_part(until_ns)
             length_ns = self._past_ns + (until_ns - self._started_ns if self._started_ns else 0)
-            return self._sums.copied(), WaitsCoverage(
+            sums = self._sums.copied()
+            sums.at_first_ns = self._recorded_ns[_Part.EVERY_WAIT]
+            sums.pauses_ns = max(0, length_ns - sum(self._recorded_ns.values()))
+            return sums, WaitsCoverage(
                 length_ns,
                 self._recorded_ns[_Part.EVERY_WAIT],
                 self._recorded_ns[_Part.ONE_IN_EIGHT],
@@ -208,6 +214,10 @@ class BudgetedWaits:
 
     def _record(self) -> None:
         """Record what the budget allows, until the end."""
+        if not self._lease.share:
+            while not self._ending.wait(self._turn_of_runs_s()):
+                pass
+            return
         if self._part is _Part.EVERY_WAIT and not self._wait_until_overdrawn():
             if self._is_eighth_affordable():
                 self._thin()
@@ -231,23 +241,26 @@ class BudgetedWaits:
             tick_s = self._spending.tick_s(self._part_begun_ns, self._spent_before_ns)
         return True
 
-    def _turn_of_runs_s(self) -> float:
-        """Attach or detach the probes of runs if that is due; the time until it is again, in s.
+    def _runs_begin(self, begun_ns: int) -> None:
+        """The probes of runs were attached with those of one wait in eight."""
+        self._watches_runs, self._runs_turn_ns = True, _RUNS_NS
+        self._runs_due_ns = begun_ns + _RUNS_NS
 
-        They are a third of the cost, and what they find are shares of the waits of a stack.
-        """
+    def _turn_of_runs_s(self) -> float:
+        """Attach or detach the probes of runs if that is due; the time until it is again, in s."""
         if self._part is not _Part.ONE_IN_EIGHT:
             return math.inf
-        if (left_ns := self._runs_change_ns - kernel_now_ns()) > 0:
+        if (left_ns := self._runs_due_ns - kernel_now_ns()) > 0:
             return left_ns / 1e9
-        self._watches_runs = not self._watches_runs
-        if self._watches_runs:
-            self._waits.watch_runs(self._index)
-        else:
-            self._waits.unwatch_runs(self._index)
-        length_ns = _RUNS_NS if self._watches_runs else _WITHOUT_RUNS_NS
-        self._runs_change_ns = kernel_now_ns() + length_ns
-        return length_ns / 1e9
+        self._runs_turn_ns = min(2 * self._runs_turn_ns, _LONGEST_RUNS_NS)
+        if (needs_runs := self._waits.needs_runs(self._index)) != self._watches_runs:
+            self._watches_runs, self._runs_turn_ns = needs_runs, _RUNS_NS
+            if needs_runs:
+                self._waits.watch_runs(self._index)
+            else:
+                self._waits.unwatch_runs(self._index)
+        self._runs_due_ns = kernel_now_ns() + self._runs_turn_ns
+        return self._runs_turn_ns / 1e9
 
     def _is_eighth_affordable(self) -> bool:
         """Whether the budget allows to record one wait in eight all the time, by what all cost.
@@ -274,7 +287,7 @@ class BudgetedWaits:
             begun_ns = self._waits.attach_one_in_eight(self._index, self._go, self._started_ns)
             self._add_part(min(begun_ns, self._stopped_ns))
             self._part, self._part_begun_ns = _Part.ONE_IN_EIGHT, begun_ns
-            self._watches_runs, self._runs_change_ns = True, begun_ns + _RUNS_NS
+            self._runs_begin(begun_ns)
         self._waits.detach_every_wait(self._index)
         self._note_spending()
 
@@ -296,7 +309,7 @@ class BudgetedWaits:
                 )
                 self._sums.add_pause(self._ran_since())
                 self._part_since_ns = self._part_begun_ns = begun_ns
-                self._watches_runs, self._runs_change_ns = True, begun_ns + _RUNS_NS
+                self._runs_begin(begun_ns)
                 self._part = _Part.ONE_IN_EIGHT if following.window_ns is None else _Part.WINDOW
             self._note_spending()
             if (window_ns := following.window_ns) is None:

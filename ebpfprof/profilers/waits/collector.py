@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ebpfprof.errors import AttachFailed
 from ebpfprof.goruntime.limits import MAX_DEPTH, MAX_LOCK_CALLERS
@@ -29,7 +29,7 @@ from ebpfprof.profilers.waits.probe_sites import SITES_PER_TARGET, SiteTable
 from ebpfprof.profilers.waits.rows import WaitsConfig
 from ebpfprof.profilers.waits.tracking import FOREVER_NS, tracking_fields
 from ebpfprof.profilers.waits.wait_tables import COUNT_SHIFT, WaitTables
-from symbolizer.codeanalysis.tracked_waits import tracked_wait_sites
+from symbolizer.codeanalysis.tracked_waits import TRACKING_PERIOD, tracked_wait_sites
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:  # the session imports them while BCC compiles
@@ -58,6 +58,9 @@ _KINDS_OF_LOSSES = {
     "waker_unreadable": ("wakers",),
 }  # others: all
 
+_ENOUGH_RUNS: Final = 100
+_YOUNG_NS: Final = 1_000_000_000
+
 
 @dataclass(slots=True)
 class AttachedTarget:
@@ -71,6 +74,8 @@ class AttachedTarget:
     """When the present recording began, CLOCK_MONOTONIC; None without one."""
     every_until_ns: int = FOREVER_NS
     """Until when every wait is recorded, CLOCK_MONOTONIC; then one in eight is."""
+    needed_before: dict[str, int] = field(default_factory=dict)
+    """What needed_runs had of this target before the present recording."""
 
 
 def source(config: WaitsConfig) -> ProgramSource:
@@ -229,6 +234,7 @@ class WaitsCollector(BoundedProbes):
         target.places = target.places or _tracked_places(go)
         if continues and self._config.run_queue:
             self.unwatch_runs(index)
+        target.needed_before = self._needed_runs(index)
         fields = tracking_fields(go, target.places[0], hit_ns=self.hit_ns or 0.0)
         self._program.maps["trackings"].set_struct(index, fields)
         probes = [
@@ -274,6 +280,21 @@ class WaitsCollector(BoundedProbes):
             for code, places in zip(go.probed, target.places, strict=True)
         ]
         self._attach(probes, index, self._run_groups(index))
+
+    def needs_runs(self, index: int) -> bool:
+        """Whether more of what these probes show is needed, of the recording since it was attached.
+
+        They are passed before a goroutine does its next step, so they change what it waits for. If
+        none waits for a semaphore they are not needed, unless the time in the run queue is asked
+        for. In the first second, each stack that comes needs some.
+        """
+        counts, before = self._needed_runs(index), self._attached[index].needed_before
+        parks, runs = (counts[name] - before.get(name, 0) for name in ("parks", "runs"))
+        is_young = kernel_now_ns() < self._attached[index].every_until_ns + _YOUNG_NS
+        return parks > 0 and (is_young or runs < max(_ENOUGH_RUNS, parks / TRACKING_PERIOD))
+
+    def _needed_runs(self, index: int) -> dict[str, int]:
+        return self._program.maps["needed_runs"].sum_at(index)
 
     def unwatch_runs(self, index: int) -> None:
         """Detach these probes."""

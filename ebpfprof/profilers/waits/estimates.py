@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.profilers.waits.wait_stacks import StackTranslator
 
-StackTest = Callable[[tuple[int, ...]], bool]
-"""Tests a stack, by its return addresses."""
 _SHORT_NS: Final = 20_000
 _LONGER_NS: Final = 2000  # by so much, or so, probes make a wait longer on a busy machine
 _DOUBT: Final = 0.5
@@ -64,8 +62,24 @@ _DISTURBED_NS: Final = 100_000  # a sample takes a processor for about so long
 _LATE_WAKE_NS: Final = 500  # by so much, or so, the trap at the wake makes waits for locks longer
 _MUCH_LESS: Final = 0.7  # of the time: on a busy machine samples see a fifth too little
 _CUT_OFF: Final = 0.1  # of the waits of a stack that end in windows
+_PARKING: Final = 4  # functions, at most, between semacquire1 and the park
 _END: Final = "runtime.goexit"
 _NO_WAITS: Final = SampledStack()
+
+
+class StackFacts(NamedTuple):
+    """What is known of a stack, by its return addresses.
+
+    `is_lock` tells whether it waits for a lock whose release the mutex profile shows,
+    `is_semaphore` whether a park may be followed by another one of the same event,
+    `is_runtime_lock` whether it releases one of the runtime's own, `group_of` is that of
+    alternation_variances().
+    """
+
+    is_lock: Callable[[tuple[int, ...]], bool]
+    is_semaphore: Callable[[tuple[int, ...]], bool]
+    is_runtime_lock: Callable[[tuple[int, ...]], bool]
+    group_of: Callable[[tuple[int, ...]], int]
 
 
 class _Value(NamedTuple):
@@ -91,22 +105,17 @@ class WaitEstimates:
 def estimates(
     sums: SampledSums,
     waits: Mapping[StackKey, SampledStack],
-    is_lock: StackTest,
-    is_runtime_lock: StackTest,
-    group_of: Callable[[tuple[int, ...]], int],
+    facts: StackFacts,
     *,
     hit_ns: float,
 ) -> WaitEstimates:
     """The rows of one target.
 
-    `waits` are what samples saw, `hit_ns` is what a probe hit costs. `is_lock` tells whether a
-    stack waits for a lock whose release the mutex profile shows, `is_runtime_lock` whether it
-    releases one of the runtime's own, `group_of` is that of alternation_variances().
+    `waits` are what samples saw, `hit_ns` is what a probe hit costs.
     """
-    block = _block(sums, waits, alternation_variances(sums, group_of), hit_ns)
-    mutex = releases(
-        sums, [estimate for estimate in block if is_lock(estimate.row.return_pcs)], is_runtime_lock
-    )
+    block = _block(sums, waits, facts, hit_ns)
+    of_locks = [estimate for estimate in block if facts.is_lock(estimate.row.return_pcs)]
+    mutex = releases(sums, of_locks, facts.is_runtime_lock)
     rows = {
         "block": [estimate.row for estimate in block],
         "mutex": mutex,
@@ -147,10 +156,11 @@ def _deviation(sums: SampledSums, kind: str, rows: Sequence[StackTotal]) -> Devi
 def _block(
     sums: SampledSums,
     waits: Mapping[StackKey, SampledStack],
-    alternation: Mapping[KnownStack, float],
+    facts: StackFacts,
     hit_ns: float,
 ) -> list[BlockEstimate]:
     stacks = sums.stacks(["block"])
+    alternation = alternation_variances(sums, facts.group_of)
     left = _by_known_locks(waits, stacks)
     blocks = []
     for stack, estimate in stacks.items():
@@ -158,7 +168,10 @@ def _block(
         turns = _bounded_by_samples(alternation.get(stack, 0.0), estimate, seen)
         if not sums.windows:  # else _correction() does it
             turns += _tracked_too_often(estimate, seen)
-        estimate = _with_alternation(estimate, turns)
+        if facts.is_semaphore(stack.return_pcs) and not sums.seen(stack).runs:
+            # Nothing shows how many of the parks were events.
+            turns += estimate.sampled.count**2
+        estimate = _with_more_variance(estimate, turns)
         correction, variance = _correction(sums, stack, estimate, seen)
         estimate = estimate._replace(
             sampled=replace(estimate.sampled, count=correction * estimate.sampled.count),
@@ -209,7 +222,7 @@ def _tracked_too_often(estimate: StackEstimate, seen: SampledStack) -> float:
     return (short.count * (1 - waited_ns / short.delay_ns)) ** 2
 
 
-def _with_alternation(estimate: StackEstimate, variance: float) -> StackEstimate:
+def _with_more_variance(estimate: StackEstimate, variance: float) -> StackEstimate:
     """The estimate with a larger variance of the count, which is one of the delay, too."""
     sampled = estimate.sampled
     mean_ns = sampled.delay_ns / sampled.count if sampled.count > 0 else 0.0
@@ -434,15 +447,17 @@ def _by_known_locks(
     return by_place
 
 
-def facts_of_stacks(
-    go: GoTarget, translator: StackTranslator
-) -> tuple[StackTest, StackTest, Callable[[tuple[int, ...]], int]]:
-    """What estimates() must know of the stacks of a target: is_lock, is_runtime_lock, group_of."""
+def facts_of_stacks(go: GoTarget, translator: StackTranslator) -> StackFacts:
+    """What estimates() must know of the stacks of a target."""
+    parks = {park.return_pc + go.load_bias for park in go.sites.parks if park.is_semaphore}
 
     def is_lock(return_pcs: tuple[int, ...]) -> bool:
         with suppress(SymbolizerError):
             return lock_use(translator, return_pcs) is not None
         return False
+
+    def is_semaphore(return_pcs: tuple[int, ...]) -> bool:
+        return not parks.isdisjoint(return_pcs[:_PARKING])
 
     def is_runtime_lock(return_pcs: tuple[int, ...]) -> bool:
         with suppress(SymbolizerError):
@@ -458,4 +473,4 @@ def facts_of_stacks(
                 return function.entry
         return 0
 
-    return is_lock, is_runtime_lock, group_of
+    return StackFacts(is_lock, is_semaphore, is_runtime_lock, group_of)

@@ -171,7 +171,7 @@ class StackSums:
     There were `parks` of them, and the begin of `probed` ones was noted by a probe. Of `unknown`
     ones only the end was seen; these are not in the sums. After `runs` of them we saw the goroutine
     begin to run, `runnable_ns` after the wakes in all. `again` of these were followed by another
-    park of the same event; `again_ns` is the time from their wakes until the goroutines ran.
+    park of the same event; `again_ns` is how long they were in the run queue before that.
     `squares` is the sum of the squares of their delays (ns²), `row_squares` that of the number of
     waits in a row that a goroutine had with this stack. `lengths` has the waits of `count` by
     their lengths, `runnable_lengths` those `runs` by the time in the run queue.

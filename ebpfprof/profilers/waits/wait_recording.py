@@ -207,7 +207,7 @@ class WaitsRecording:
         estimated = estimates(
             sums,
             {} if budgeted.is_whole else long_waits.found(),
-            *facts_of_stacks(self._go, self._translator),
+            facts_of_stacks(self._go, self._translator),
             hit_ns=self._waits.hit_ns or 0.0,
         )
         waits.hanging = long_waits.hanging()

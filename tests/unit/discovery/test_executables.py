@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.discovery.executables import NOT_GO, Executable, Executables
-from tests.builds import BUILDS
+from tests.builds import builds
 from tests.kernel.programs import changed, section, with_version, without_build_info
 from tests.toolchains import toolchain
 from tests.unit.symbolizer.elf.elf_writer import without_sections
@@ -45,7 +45,7 @@ def written(data: bytes, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+@pytest.mark.parametrize(("minor", "mode"), builds())
 def test_every_version_and_mode_is_recognised(minor: str, mode: str) -> None:
     version = f"go{toolchain(minor).version}"
     found = taken_for(built(minor, mode))

@@ -13,7 +13,7 @@ from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
 from symbolizer import ElfFile, GoBinary
 from tests.bench.workloads import WORKLOADS, Running, Workload
-from tests.builds import builds
+from tests.builds import builds, versions
 from tests.targets_run import Target
 from tests.toolchains import MINORS, toolchain
 
@@ -72,7 +72,7 @@ def test_operations_can_be_selected(tmp_path: Path) -> None:
 STRESS_RUNS = 5
 
 
-@pytest.mark.parametrize("minor", ["1.19", "1.22", "1.27"])
+@pytest.mark.parametrize("minor", versions("1.19", "1.22", "1.27"))
 def test_every_kind_of_stress_blocks(minor: str, tmp_path: Path) -> None:
     """Once at least in a few runs: with one processor to itself a kind may get by without."""
     missing = {"Mutex", "RWMutex", "Semaphore", "Cond", "WaitGroup", "File"}
@@ -100,7 +100,7 @@ def test_without_a_block_rate_go_records_no_wait(tmp_path: Path) -> None:
     assert pprof.decode(written.read_bytes(), kind="block").samples == ()
 
 
-@pytest.mark.parametrize("minor", ["1.19", "1.27"])
+@pytest.mark.parametrize("minor", versions("1.19", "1.27"))
 def test_checker_continues_without_an_error(minor: str) -> None:
     with Target.start(toolchain(minor).build(TARGETS / "checker")) as target:
         rounds = [int(target.ask("check", "").removeprefix("ok ")) for _ in range(3)]

@@ -13,7 +13,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
 import tests.toolchains
-from tests.builds import BUILDS
+from tests.builds import BUILDS, builds
 from tests.pgo import HOT_CALLS, scheduler_profile
 from tests.toolchains import (
     MINORS,
@@ -193,7 +193,7 @@ def test_go_before_1_20_has_no_guided_builds() -> None:
         toolchain("1.19").build(SLEEPER, "pgo")
 
 
-@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+@pytest.mark.parametrize(("minor", "mode"), builds())
 def test_every_build_mode_makes_its_kind_of_program(minor: str, mode: str) -> None:
     each = toolchain(minor)
     program = each.build(BLOCKOPS, mode)

@@ -11,7 +11,7 @@ import pytest
 
 from ebpfprof.profile.model import Label
 from ebpfprof.profilers.waits.alternation import alternation_variances
-from ebpfprof.profilers.waits.estimates import estimates
+from ebpfprof.profilers.waits.estimates import StackFacts, estimates
 from ebpfprof.profilers.waits.rows import KnownStack, StackSums
 from ebpfprof.profilers.waits.sampled_sums import SampledSums
 from tests.builds import in_full
@@ -27,6 +27,9 @@ Stops = npt.NDArray[np.int64]
 
 def begun_with(return_pcs: tuple[int, ...]) -> int:
     return return_pcs[-1]
+
+
+FACTS = StackFacts(lambda _: False, lambda _: False, lambda _: False, begun_with)
 
 
 def tracked(parks: float, row_squares: float) -> StackSums:
@@ -141,7 +144,7 @@ def inside(
     for _ in range(RECORDINGS):
         made = stops(chance, goroutines, count)
         sums = recorded(made, chance.integers(8, size=goroutines).tolist())
-        rows = estimates(sums, {}, lambda _: False, lambda _: False, begun_with, hit_ns=0.0).rows
+        rows = estimates(sums, {}, FACTS, hit_ns=0.0).rows
         row = next((each for each in rows if each.return_pcs == A.return_pcs), None)
         actual = np.count_nonzero(made == 0)
         is_inside = row and abs(row.count - actual) <= 1.96 * math.sqrt(row.count_variance)

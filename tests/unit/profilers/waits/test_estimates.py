@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebpfprof.profile.evidence import is_ranked
 from ebpfprof.profile.model import Label
 from ebpfprof.profile.wait_histogram import WaitHistogram
-from ebpfprof.profilers.waits.estimates import WaitEstimates, estimates
+from ebpfprof.profilers.waits.estimates import StackFacts, WaitEstimates, estimates
 from ebpfprof.profilers.waits.long_waits import SampledStack, StackKey
 from ebpfprof.profilers.waits.rows import NO_WAKER, KnownStack, StackSums, StackTotal, Waker
 from ebpfprof.profilers.waits.sampled_sums import SampledSums
@@ -21,6 +22,7 @@ from ebpfprof.profilers.waits.stack_table import OTHER_LOCKS
 
 US, MS = 1000, 1_000_000
 PCS, OTHER_PCS, LOCK_PCS, RUNTIME_PCS = (8, 9), (11, 9), (20, 21), (99,)
+SEMAPHORE_PCS = (40, 21)
 A, B, LOCK = (KnownStack(0, "block", 0, pcs, ()) for pcs in (PCS, OTHER_PCS, LOCK_PCS))
 RELEASE = KnownStack(0, "mutex", 0, (30,), ())
 ANNA = (Label("user", "anna"),)
@@ -51,9 +53,12 @@ def estimated(
     return estimates(
         sums,
         waits or {},
-        lambda pcs: pcs == LOCK_PCS,
-        lambda pcs: pcs == RUNTIME_PCS,
-        lambda pcs: pcs[-1],
+        StackFacts(
+            is_lock=lambda pcs: pcs == LOCK_PCS,
+            is_semaphore=lambda pcs: pcs == SEMAPHORE_PCS,
+            is_runtime_lock=lambda pcs: pcs == RUNTIME_PCS,
+            group_of=lambda pcs: pcs[-1],
+        ),
         hit_ns=hit_ns,
     )
 
@@ -584,10 +589,13 @@ def test_run_queues_are_as_long_after_all_waits_as_after_those_that_were_seen() 
     sums.add_every({A: StackSums(5, 7 * MS)})
     row = rows(estimated(sums, {key(A): SampledStack(long=20, long_ns=MS)}))["runqueue", PCS, 0]
     assert (row.count, row.delay_ns) == (825, 825 * 5 * US)
-    assert row.count_variance == CHANCE
+    changed = 0.03 * 10 / 100 * 800
+    assert row.count_variance == pytest.approx(CHANCE + changed**2)
     # Times in a queue are exponential, or less regular.
     error = math.sqrt(row.delay_variance) / row.delay_ns
-    assert error == pytest.approx(math.hypot(math.sqrt(2 / 10), math.sqrt(CHANCE) / 825))
+    assert error == pytest.approx(
+        math.hypot(math.sqrt(2 / 10), math.sqrt(row.count_variance) / 825)
+    )
 
 
 def test_a_goroutine_that_parks_again_was_in_the_run_queue_before_each_park() -> None:
@@ -733,3 +741,11 @@ def test_of_waits_of_100_us_samples_that_lack_a_third_change_little() -> None:
     row = block_row(sums, {key(A): seen})
     assert most_ns < row.delay_ns < by_probes.delay_ns
     assert row.delay_ns + 2 * math.sqrt(row.delay_variance) > by_probes.delay_ns
+
+
+def test_how_many_events_the_parks_of_a_semaphore_were_is_unknown_if_none_was_seen_to_run() -> None:
+    stack = KnownStack(0, "block", 0, SEMAPHORE_PCS, ())
+    for runs, is_known in ((0, False), (25, True)):
+        sums = eighth({stack: replace(tracked(100, MS), runs=runs)})
+        row = rows(estimated(sums))["block", SEMAPHORE_PCS, 0]
+        assert is_ranked(row.count, row.count_variance) == is_known

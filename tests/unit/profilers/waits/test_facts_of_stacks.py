@@ -27,7 +27,7 @@ def entry(go: GoTarget, name: str) -> int:
 
 def test_goroutines_are_of_one_group_if_they_began_with_the_same_function() -> None:
     go = program()
-    _, _, group_of = facts_of_stacks(go, StackTranslator(go))
+    group_of = facts_of_stacks(go, StackTranslator(go)).group_of
     park, begin, end = (
         entry(go, name) + BIAS for name in ("runtime.gopark", "main.exercise", "runtime.goexit")
     )
@@ -42,8 +42,19 @@ def test_goroutines_are_of_one_group_if_they_began_with_the_same_function() -> N
 
 def test_a_stack_without_a_known_function_is_of_no_group() -> None:
     go = program()
-    is_lock, is_runtime_lock, group_of = facts_of_stacks(go, StackTranslator(go))
+    facts = facts_of_stacks(go, StackTranslator(go))
     for pcs in ((), (1,), (entry(go, "runtime.goexit") + BIAS + 1,)):
-        assert group_of(pcs) == 0
-        assert not is_lock(pcs)
-        assert not is_runtime_lock(pcs)
+        assert facts.group_of(pcs) == 0
+        assert not facts.is_lock(pcs)
+        assert not facts.is_runtime_lock(pcs)
+        assert not facts.is_semaphore(pcs)
+
+
+def test_a_stack_waits_for_a_semaphore_if_semacquire1_parks_it() -> None:
+    go = program()
+    is_semaphore = facts_of_stacks(go, StackTranslator(go)).is_semaphore
+    begin = entry(go, "main.exercise") + BIAS + 1
+    for park in go.sites.parks:
+        for parking in ((), (entry(go, "runtime.gopark") + BIAS + 9,)):
+            pcs = (*parking, park.return_pc + BIAS, begin)
+            assert is_semaphore(pcs) == park.is_semaphore

@@ -19,6 +19,7 @@ from symbolizer.dwarf.constants import (
 from symbolizer.dwarf.entries import Dwarf
 from symbolizer.dwarf.forms import DwarfError, sleb, uleb
 from symbolizer.dwarf.sections import dwarf_section
+from tests.builds import versions
 from tests.unit.symbolizer.elf.elf_writer import ElfWriter, Load, Part
 from tests.unit.symbolizer.locks.locks_program import NEWEST, binary
 
@@ -37,7 +38,7 @@ def dwarf_file(info: bytes, abbrev: bytes, *, compress: bool = False, claim: int
 
 @pytest.mark.machine
 @pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize("minor", ["1.19", NEWEST])
+@pytest.mark.parametrize("minor", versions("1.19", NEWEST))
 def test_plain_and_compressed_dwarf_are_read(minor: str, compress: bool) -> None:
     program = binary(minor, "plain").elf
     (expected,) = Dwarf(program).find("main.plain", (TAG_VARIABLE,))

@@ -14,6 +14,7 @@ from symbolizer.elf.source import MemorySource
 from symbolizer.locks.names import Caller, LockNames, _text
 from symbolizer.locks.types import LockName, Types, package_of, without_type_arguments
 from symbolizer.locks.variables import StaticPointers, loads
+from tests.builds import builds, versions
 from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_W, ElfWriter, Load
 from tests.unit.symbolizer.locks.locks_program import NEWEST, binary, path, said, uncompressed
 
@@ -43,7 +44,7 @@ def opened(data: bytes) -> LockNames:
     return LockNames(GoBinary.open(ElfFile.from_bytes(data)))
 
 
-@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+@pytest.mark.parametrize(("minor", "mode"), builds(*BUILDS))
 def test_locks_in_package_variables_have_names(minor: str, mode: str) -> None:
     expected = said(minor, mode).variables
     assert len(expected) == 20
@@ -53,14 +54,14 @@ def test_locks_in_package_variables_have_names(minor: str, mode: str) -> None:
     }
 
 
-@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+@pytest.mark.parametrize(("minor", "mode"), builds(*BUILDS))
 def test_locks_on_the_heap_are_in_no_variable(minor: str, mode: str) -> None:
     found = names(minor, mode)
     elsewhere = said(minor, mode).elsewhere
     assert [found.variable(address) for address in elsewhere] == [None, None]
 
 
-@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+@pytest.mark.parametrize(("minor", "mode"), builds(*BUILDS))
 def test_heap_locks_are_named_from_one_function(minor: str, mode: str) -> None:
     found = names(minor, mode)
     callers = said(minor, mode).callers
@@ -73,7 +74,7 @@ def test_heap_locks_are_named_from_one_function(minor: str, mode: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(("minor", "mode"), BUILDS)
+@pytest.mark.parametrize(("minor", "mode"), builds(*BUILDS))
 def test_heap_locks_are_named_from_all_their_functions(minor: str, mode: str) -> None:
     found = names(minor, mode)
     groups: dict[tuple[str, str], list[Caller]] = defaultdict(list)
@@ -214,7 +215,7 @@ class CountingSource(MemorySource):
         return super().read(offset, size)
 
 
-@pytest.mark.parametrize("minor", ["1.19", NEWEST])
+@pytest.mark.parametrize("minor", versions("1.19", NEWEST))
 def test_lookups_read_nothing_of_a_stripped_program(minor: str) -> None:
     source = CountingSource(path(minor, "stripped").read_bytes())
     found = LockNames(GoBinary.open(ElfFile(source)))
@@ -235,7 +236,7 @@ def test_dwarf_is_not_read_before_the_first_lookup() -> None:
     assert source.read_bytes == read
 
 
-@pytest.mark.parametrize("minor", ["1.19", NEWEST])
+@pytest.mark.parametrize("minor", versions("1.19", NEWEST))
 def test_a_program_with_symbols_but_no_dwarf(minor: str) -> None:
     data = path(minor, "plain").read_bytes()
     assert data.count(b".debug_info\0") == 1
