@@ -42,9 +42,9 @@ pytest() {
     esac
 }
 
-# One more than processors: a test waits part of its time. A file stays in one process, because its
+# Two more than processors: tests wait for a third of their time. A file stays in one process, because its
 # tests share targets and servers; those of tests/unit, which are many and short, come last.
-lanes=$(($(nproc) + 1))
+lanes=$(($(nproc) + 2))
 pytest -m "${gate}not alone" --numprocesses=$((lanes < 4 ? lanes : 4)) --dist=loadfile \
     --no-loadscope-reorder "$@"
 [ $stopped = 1 ] || pytest -m "${gate}alone" "$@"

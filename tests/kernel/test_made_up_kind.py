@@ -146,6 +146,7 @@ def test_top_has_a_view_of_the_kind(target: Target, tmp_path: Path) -> None:
     assert "main.throw" in "\n".join(table)
 
 
+@pytest.mark.full
 def test_serve_answers_shows_and_counts_the_kind(target: Target) -> None:
     serve = (*COMMAND, "serve", "--max-overhead", "0", "--profile", KIND.name)
     with Server("--pid", str(target.pid), command=serve) as server:

@@ -100,9 +100,8 @@ def test_all_programs_of_the_default_take_the_verifier_little_time() -> None:
     assert sum(verified) < (WITH_MAY_GOTO if features.have_may_goto() else DEFAULT_LIMIT), verified
 
 
-@pytest.mark.parametrize(
-    "name", ["all at once", *in_full(*sorted(RECORDINGS.keys() - {"all at once"}))]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("name", sorted(RECORDINGS))
 def test_so_do_programs_for_kernels_before_6_9(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """These don't know may_goto."""
     monkeypatch.setattr(features, "have_may_goto", lambda: False)

@@ -231,6 +231,7 @@ def test_where_goroutines_begin_to_run_there_are_probes_for_a_part_of_the_time_o
     assert len(fewer) >= 2  # where waits begin, and where they end
 
 
+@pytest.mark.full
 def test_waits_that_may_not_be_sampled_are_recorded_as_long_as_the_bound_allows(
     tmp_path: Path,
 ) -> None:
