@@ -78,7 +78,7 @@ def mutants(module: Path) -> Iterator[Mutant]:
             case ast.Constant(value=bool() as value):
                 yield _instead(module, node, str(not value))
             case ast.Constant(value=int() as value):
-                yield _instead(module, node, str(value + 1))
+                yield _instead(module, node, str(value + max(1, value // 2)))
 
 
 def _instead(module: Path, node: ast.expr, new: str) -> Mutant:

@@ -209,6 +209,12 @@ def test_what_a_single_window_stands_for_is_known_to_a_half() -> None:
     assert 1.96 * math.sqrt(eighth.window_variances(A)[0]) == pytest.approx(120_000, rel=0.03)
 
 
+def test_a_window_with_a_single_run_has_an_error() -> None:
+    sums = windows((StackSums(8, 80, 1), 1), pause=9)
+    assert sums.scale == 10
+    assert min(sums.window_variances(A)) > 0
+
+
 def test_windows_that_differ_have_a_larger_error_than_those_that_are_alike() -> None:
     """Two that are alike may be so by chance: they have half of what is usual, or more."""
     alike, apart = (
