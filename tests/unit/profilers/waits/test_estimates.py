@@ -240,6 +240,15 @@ def test_a_stack_that_few_samples_saw_has_a_large_error() -> None:
     assert (row.count_variance, row.labels, row.waker) == (30**2, (), None)
 
 
+@pytest.mark.parametrize(("long", "in_doubt"), [(4, 2), (3, 6), (2, 6)])
+def test_long_waits_are_in_doubt_where_as_many_short_ones_were_seen(
+    long: int, in_doubt: int
+) -> None:
+    seen = SampledStack(ns=90 * MS, hits=9, ended=6, long_ns=70 * MS, long=long)
+    row = block_row(SampledSums(), {key(A): seen})
+    assert (row.count, row.count_variance) == (6, in_doubt**2)
+
+
 def test_long_waits_alone_are_counted_exactly() -> None:
     seen = SampledStack(ns=900 * MS, hits=24, ended=3, long_ns=900 * MS, long=3)
     row = block_row(SampledSums(), {key(A): seen})

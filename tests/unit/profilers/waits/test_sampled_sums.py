@@ -229,6 +229,17 @@ def test_windows_that_differ_have_a_larger_error_than_those_that_are_alike() -> 
         assert of_apart > 2 * of_alike
 
 
+def test_of_a_time_in_windows_one_wait_in_eight_is_known() -> None:
+    """The windows differ by much, which is nearly all of the error."""
+    found = ((NONE, 10), (StackSums(80_000, 80_000, 10_000), 10))
+    without, with_pauses = (windows(*found, pause=pause) for pause in (0, 10))
+    assert (without.scale, with_pauses.scale) == (1, 2)
+    for one, other in zip(
+        without.window_variances(A), with_pauses.window_variances(A), strict=True
+    ):
+        assert other / one == pytest.approx(2**2 * (15 / 16) / (7 / 8), rel=0.05)
+
+
 def test_windows_are_compared_with_their_runs() -> None:
     counts = [(800, 10), (8000, 100), (80_000, 1000)]
     sums = windows(*((StackSums(y, 7 * y, y / 8), x) for y, x in counts), pause=1000)
