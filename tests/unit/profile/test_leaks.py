@@ -133,6 +133,25 @@ def test_goroutines_that_move_and_do_not_end_are_found_by_their_creator() -> Non
     assert (found.newest_ns, found.oldest_ns) == (0, 30 * SECOND_NS)
 
 
+@pytest.mark.parametrize(("came", "is_leak"), [(9, False), (10, True)])
+def test_goroutines_that_move_are_a_leak_once_ten_came(came: int, is_leak: bool) -> None:
+    numbers = (1, 2, came // 2 + 1, came + 1)
+    found = suspects(*(born(turn, *range(number)) for turn, number in enumerate(numbers)))
+    assert bool(found) == is_leak
+
+
+def test_of_very_many_creators_the_largest_groups_are_watched() -> None:
+    def sample(number: int) -> list[DumpedGoroutine]:
+        once = [
+            replace(goroutine(1000 + one, number, "select"), created_by=Frame("f", "", one))
+            for one in range(1 << 12)
+        ]
+        return [*once, *born(number, *range(20 + 10 * number))]
+
+    (found,) = suspects(*map(sample, range(4)))
+    assert found.group.first.created_by == CREATOR
+
+
 def test_goroutines_that_end_in_time_are_not_leak() -> None:
     load = [born(number, *range(100 * number, 110 * number + 20)) for number in range(6)]
     assert suspects(*load) == []
