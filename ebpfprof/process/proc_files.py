@@ -19,7 +19,7 @@ _STATX_TYPE: Final = 1
 _STATX_BYTES: Final = 256
 _MODE_AT: Final = 28  # in struct statx
 
-_libc = ctypes.CDLL(None, use_errno=True)
+_libc = ctypes.CDLL(None)
 
 
 class ProcFiles:

@@ -154,7 +154,9 @@ class LeakWatch:
     that it created and that ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_groups: int = _MAX_GROUPS) -> None:
+        """Watch so many groups at most: the largest ones."""
+        self._most_groups = most_groups
         self._histories: dict[tuple[object, ...], _History] = {}
         self._lives: dict[tuple[object, ...], _History] = {}
         self._last_ns = 0
@@ -163,7 +165,7 @@ class LeakWatch:
         """With one more sample: certain leaks, and groups that only grow, the fastest first."""
         now_ns, leaks = dump.read_ns, []
         waiting = [group for group in groups(dump.goroutines) if group.first.wait is not None]
-        present = {group_key(group.first): group for group in waiting[:_MAX_GROUPS]}
+        present = {group_key(group.first): group for group in waiting[: self._most_groups]}
         self._add(self._histories, present, now_ns, _wait)
         for key, group in present.items():
             suspects = self._histories[key].suspects(group, now_ns)
@@ -185,7 +187,7 @@ class LeakWatch:
         for goroutine in dump.goroutines:
             if goroutine.created_by is not None:
                 members[goroutine.created_by].append(goroutine)
-        largest = sorted(members.values(), key=len, reverse=True)[:_MAX_GROUPS]
+        largest = sorted(members.values(), key=len, reverse=True)[: self._most_groups]
         present: dict[tuple[object, ...], GoroutineGroup] = {
             (goroutines[0].created_by,): GoroutineGroup(tuple(goroutines)) for goroutines in largest
         }
@@ -216,5 +218,5 @@ class LeakWatch:
             histories[key] = history  # those that were seen last are last
         for key in [key for key in histories if key not in present]:
             histories[key].add(None, now_ns)
-        for key in list(histories)[: max(0, len(histories) - _MAX_GROUPS)]:
+        for key in list(histories)[: max(0, len(histories) - self._most_groups)]:
             del histories[key]

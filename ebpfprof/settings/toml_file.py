@@ -78,7 +78,7 @@ def read_trusted(fd: int, shown: str, user: int) -> str:
 
     Raises OSError; BadConfig if others than root and `user` can change it, or if it is no text.
     """
-    with open(fd, "rb") as opened:
+    try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise BadConfig(f"{shown} is not a regular file.")
@@ -88,7 +88,10 @@ def read_trusted(fd: int, shown: str, user: int) -> str:
             )
         if status.st_mode & stat.S_IWOTH:
             raise BadConfig(f"{shown} can be changed by all users: chmod o-w it.")
-        data = opened.read(_MAX_BYTES + 1)
+        with open(fd, "rb", closefd=False) as opened:
+            data = opened.read(_MAX_BYTES + 1)
+    finally:
+        os.close(fd)  # open() itself would leave that of a directory open
     if len(data) > _MAX_BYTES:
         raise BadConfig(f"{shown} is longer than {_MAX_BYTES >> 10} KiB: shorten it.")
     try:

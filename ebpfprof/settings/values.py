@@ -306,7 +306,9 @@ class ListValue(Value):
             except ValueError as error:
                 raise ValueError(f"is a list of {self.name}: each item {error}") from error
             if item in items:
-                raise ValueError(f"has {printable(json.dumps(item, default=str))} twice")
+                raise ValueError(
+                    f"has {printable(json.dumps(item, default=str, ensure_ascii=False))} twice"
+                )
             items.append(item)
         return tuple(items)
 

@@ -230,6 +230,11 @@ def test_goroutines_that_run_are_of_requests_by_their_first_function() -> None:
     assert not is_of_request(sample("main.f", CONN))
 
 
+def test_goroutines_are_of_requests_by_a_handler_on_their_stack() -> None:
+    assert is_of_request(sample(LOCK, "main.a", FUNC))
+    assert not is_of_request(sample(LOCK, "main.a"))
+
+
 def test_each_framework_is_complete() -> None:
     names = [framework.name for framework in frameworks()]
     assert len(set(names)) == len(names)

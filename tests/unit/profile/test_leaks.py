@@ -19,9 +19,9 @@ def goroutine(goid: int, wait: int | None = 1, state: str = "chan receive") -> D
     return DumpedGoroutine(goid, state, (LEAKY,), True, 0, 0, False, None, 0, (), wait=number)
 
 
-def suspects(*members: list[DumpedGoroutine]) -> list[Suspects]:
+def suspects(*members: list[DumpedGoroutine], most_groups: int = 99) -> list[Suspects]:
     """What the last of several samples tells, ten seconds apart."""
-    watch, found = LeakWatch(), []
+    watch, found = LeakWatch(most_groups=most_groups), []
     for number, some in enumerate(members):
         at_ns = (5 + 10 * number) * SECOND_NS
         found = watch.add(GoroutineDump(1, "x", "go1.27", 0, tuple(some), 0, 0, 0, 0, at_ns))
@@ -131,6 +131,35 @@ def test_goroutines_that_move_and_do_not_end_are_found_by_their_creator() -> Non
     (found,) = suspects(*(born(number, *range(1, 20 + 10 * number)) for number in range(4)))
     assert (found.is_alive, found.only_grows) == (True, True)
     assert (found.newest_ns, found.oldest_ns) == (0, 30 * SECOND_NS)
+
+
+@pytest.mark.parametrize(("came", "is_leak"), [(9, False), (10, True)])
+def test_goroutines_that_move_are_a_leak_once_ten_came(came: int, is_leak: bool) -> None:
+    numbers = (1, 2, came // 2 + 1, came + 1)
+    found = suspects(*(born(turn, *range(number)) for turn, number in enumerate(numbers)))
+    assert bool(found) == is_leak
+
+
+def test_of_many_creators_the_largest_groups_are_watched() -> None:
+    def sample(number: int) -> list[DumpedGoroutine]:
+        once = [
+            replace(goroutine(1000 + one, number, "select"), created_by=Frame("f", "", one))
+            for one in range(9)
+        ]
+        return [*once, *born(number, *range(20 + 10 * number))]
+
+    (found,) = suspects(*map(sample, range(4)), most_groups=1)
+    assert found.group.first.created_by == CREATOR
+
+
+def test_of_many_stacks_the_largest_groups_are_watched() -> None:
+    def sample(number: int) -> list[DumpedGoroutine]:
+        other = [replace(one, frames=(CREATOR,)) for one in group(*range(50, 51 + number))]
+        return [*other, *group(*range(9 + number))]
+
+    (found,) = suspects(*map(sample, range(4)), most_groups=1)
+    assert found.group.first.frames == (LEAKY,)
+    assert len(suspects(*map(sample, range(4)))) == 2
 
 
 def test_goroutines_that_end_in_time_are_not_leak() -> None:

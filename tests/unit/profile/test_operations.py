@@ -156,6 +156,15 @@ def test_the_caller_is_the_first_frame_outside_of_gos_inside(
     assert operations.caller(frames(functions)).function == caller
 
 
+def test_io_is_called_by_the_innermost_frame_outside_of_gos_library() -> None:
+    def found(*functions: str) -> str:
+        return operations.caller_outside_library(frames(functions)).function
+
+    assert found("runtime.x", "net/http.(*conn).serve", "main.f", "main.g") == "main.f"
+    assert found("runtime.x", "net/http.(*conn).serve", "runtime.goexit") == "runtime.goexit"
+    assert found() == "[unknown]"
+
+
 def test_a_call_of_c_is_named_after_its_function() -> None:
     leaf = "runtime.cgocall"
     for names, name, caller in (

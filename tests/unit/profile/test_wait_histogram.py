@@ -37,6 +37,7 @@ def test_a_percentile_needs_a_wait_beyond_it() -> None:
     assert WaitHistogram.of([MS] * 99).quantile(0.99) is None
     assert WaitHistogram.of([MS] * 100).quantile(0.99)
     assert WaitHistogram.of([MS]).quantile(0.5) is None
+    assert WaitHistogram.of([MS] * 2).quantile(0.5)
     assert WaitHistogram.of([MS]).quantile(1.0)
     assert NO_LENGTHS.quantile(1.0) is None
 
@@ -48,6 +49,10 @@ def test_of_one_wait_in_eight_a_percentile_needs_a_recorded_one_beyond_it() -> N
 
     assert quantile(99) is None
     assert quantile(101)
+
+
+def test_a_value_without_events_has_no_length() -> None:
+    assert list(WaitHistogram.of([MS]).divided(0, 5)) == [(None, 0, 5)]
 
 
 def test_a_sum_has_the_waits_of_both_and_a_difference_what_was_added() -> None:

@@ -80,6 +80,23 @@ def test_a_wait_that_went_on_is_only_in_its_last_slice() -> None:
     assert sum(cell[3] for cell in found) == 75 * MS
 
 
+def test_waits_that_went_on_leave_the_latest_slices() -> None:
+    """There are three of 5 ms in each of three slices, and four of all went on."""
+    begun = waits(5, 5, 5)
+    longer = replace(
+        waits(70, 70, 70, 70),
+        values=(0, 4 * 65 * MS),
+        lengths=WaitHistogram.of([70 * MS] * 4) - WaitHistogram.of([5 * MS] * 4),
+    )
+    found = cells(sliced([begun], [begun], [begun], [longer]))
+    assert [cell[:3] for cell in found] == [
+        (0, bucket(5), 3),
+        (1, bucket(5), 2),
+        (3, bucket(70), 4),
+    ]
+    assert sum(cell[3] for cell in found) == (9 * 5 + 4 * 65) * MS
+
+
 def test_too_many_slices_become_half_as_many() -> None:
     parts = [[waits(1)] for _ in range(MOST_SLICES + 1)]
     slices = sliced(*parts)

@@ -53,10 +53,11 @@ class Task:
 
 
 @pytest.fixture
-def over(tmp_path: Path) -> Path:
+def over(tmp_path: Path) -> Iterator[Path]:
     """A pipe without a writer until the test is over: an open blocks until then."""
     os.mkfifo(tmp_path / "over")
-    return tmp_path / "over"
+    yield tmp_path / "over"
+    os.close(os.open(tmp_path / "over", os.O_RDWR))  # else stuck children stay behind
 
 
 @pytest.fixture
@@ -64,7 +65,6 @@ def worker(over: Path) -> Iterator[FileWorker]:
     files = len(os.listdir("/proc/self/fd"))
     with FileWorker(Task, patience_s=PATIENCE_S) as made:
         yield made
-        os.close(os.open(over, os.O_RDWR))
     assert len(os.listdir("/proc/self/fd")) == files
 
 

@@ -215,15 +215,18 @@ def test_samples_that_saw_long_waits_alone_say_nothing_of_others() -> None:
     assert row.delay_ns == 801 * MS
 
 
-@pytest.mark.parametrize(("seen_ms", "error"), [(400, 0.5), (700, 0.0), (0, 0.0)])
+@pytest.mark.parametrize(
+    ("seen_ms", "hits", "error"),
+    [(400, 16, 0.5), (700, 16, 0.0), (0, 16, 0.0), (520, 16, 0.35), (520, 4, 0.0)],
+)
 def test_waits_that_samples_saw_for_half_of_the_time_may_be_half_as_many(
-    seen_ms: int, error: float
+    seen_ms: int, hits: int, error: float
 ) -> None:
-    """A single goroutine in regular turns, tracked at this stack alone."""
-    seen = SampledStack(seen_ms * MS, 16, 16, variance=4.0 * MS**2)
+    """A single goroutine in regular turns, tracked at this stack alone. Few hits show less."""
+    seen = SampledStack(seen_ms * MS, hits, hits, variance=4.0 * MS**2)
     row = block_row(eighth({A: tracked(100, MS)}), {key(A): seen} if seen_ms else {})
     assert row.count == 800
-    assert row.count_variance == CHANCE + (error * 800) ** 2
+    assert row.count_variance == pytest.approx(CHANCE + (error * 800) ** 2)
 
 
 def test_the_trap_at_the_wake_of_a_lock_is_in_the_error() -> None:
@@ -240,6 +243,15 @@ def test_a_stack_that_few_samples_saw_has_a_large_error() -> None:
     assert (row.count, row.delay_ns) == (30, 900 * MS)
     assert row.delay_variance == seen.as_uncertain().variance + (900 * MS / 24) ** 2
     assert (row.count_variance, row.labels, row.waker) == (30**2, (), None)
+
+
+@pytest.mark.parametrize(("long", "in_doubt"), [(4, 2), (3, 6), (2, 6)])
+def test_long_waits_are_in_doubt_where_as_many_short_ones_were_seen(
+    long: int, in_doubt: int
+) -> None:
+    seen = SampledStack(ns=90 * MS, hits=9, ended=6, long_ns=70 * MS, long=long)
+    row = block_row(SampledSums(), {key(A): seen})
+    assert (row.count, row.count_variance) == (6, in_doubt**2)
 
 
 def test_long_waits_alone_are_counted_exactly() -> None:

@@ -235,6 +235,12 @@ def test_what_a_single_window_stands_for_is_known_to_a_half() -> None:
     assert 1.96 * math.sqrt(eighth.window_variances(A)[0]) == pytest.approx(120_000, rel=0.03)
 
 
+def test_a_window_with_a_single_run_has_an_error() -> None:
+    sums = windows((StackSums(8, 80, 1), 1), pause=9)
+    assert sums.scale == 10
+    assert min(sums.window_variances(A)) > 0
+
+
 def test_windows_that_differ_have_a_larger_error_than_those_that_are_alike() -> None:
     """Two that are alike may be so by chance: they have half of what is usual, or more."""
     alike, apart = (
@@ -247,6 +253,17 @@ def test_windows_that_differ_have_a_larger_error_than_those_that_are_alike() -> 
         alike.window_variances(A), apart.window_variances(A), strict=True
     ):
         assert of_apart > 2 * of_alike
+
+
+def test_of_a_time_in_windows_one_wait_in_eight_is_known() -> None:
+    """The windows differ by much, which is nearly all of the error."""
+    found = ((NONE, 10), (StackSums(80_000, 80_000, 10_000), 10))
+    without, with_pauses = (windows(*found, pause=pause) for pause in (0, 10))
+    assert (without.scale, with_pauses.scale) == (1, 2)
+    for one, other in zip(
+        without.window_variances(A), with_pauses.window_variances(A), strict=True
+    ):
+        assert other / one == pytest.approx(2**2 * (15 / 16) / (7 / 8), rel=0.05)
 
 
 def test_windows_are_compared_with_their_runs() -> None:
