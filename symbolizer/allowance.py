@@ -14,7 +14,7 @@ from symbolizer.errors import TooMuchToRead
 
 _MAX_BYTES: Final = 512 << 20
 _MAX_CPU_S: Final = 30.0
-_SHARE: Final = 0.1
+SHARE: Final = 0.1
 """CPU time per elapsed time that is allowed on top: a server needs names for as long as it runs."""
 
 
@@ -42,7 +42,9 @@ class Allowance:
         """Allow `max_bytes` at a time, and `max_cpu_s` plus a tenth of the elapsed time."""
         self.exceeded: str = ""
         """Which limit was exceeded first, as the end of a sentence; "" if none was."""
-        self._max_bytes, self._max_cpu_s = max_bytes, max_cpu_s
+        self.max_cpu_s = max_cpu_s
+        """The CPU time that is allowed at first."""
+        self._max_bytes = max_bytes
         self._cpu_clock, self._clock = cpu_clock, clock
         self._began_s = clock()
         self._lock = threading.Lock()
@@ -87,7 +89,7 @@ class Allowance:
                 self._used_s += self._cpu_clock() - self._inside.entered_s
 
     def _max_s(self) -> float:
-        return self._max_cpu_s + _SHARE * (self._clock() - self._began_s)
+        return self.max_cpu_s + SHARE * (self._clock() - self._began_s)
 
     def _exceeded(self, resource: str) -> TooMuchToRead:
         self.exceeded = self.exceeded or resource

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 LENGTH_S: Final = 10.0
 """How long a process is observed."""
-_SETTLED_S: Final = 60.0
+SETTLED_S: Final = 60.0
 """How long a process is recorded before it is observed: programs that start look like leaks."""
 _MOST_OF_BUDGET: Final = 0.25
-_TICK_S: Final = 0.25
+TICK_S: Final = 0.25
 _VARIES: Final = re.compile(
     r"(?<![\w.:])[0-9][0-9.,]*+(?: ± [0-9]++)?(?: [^\W\d]++| %)?(?=[\s,;)]|$)"
 )
@@ -77,7 +77,7 @@ class ExplainingInTurn:
             self._forget()
             if member := self._due():
                 await self._explain(member)
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(TICK_S)
 
     def stop(self) -> None:
         """End the present observation at once, and begin no other."""
@@ -87,7 +87,7 @@ class ExplainingInTurn:
         """The process to explain now: the one that was explained longest ago."""
         rounds, now_s = self._rounds, time.monotonic()
         apart_s = rounds.settings.explain
-        settled_s = min(rounds.settings.window, _SETTLED_S)
+        settled_s = min(rounds.settings.window, SETTLED_S)
         members = rounds.recorded_for(settled_s)
         if not apart_s or not members or not rounds.has_budget:
             return None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ebpfprof.agent.sinks.sink import Item
     from ebpfprof.profile.model import Profile
 
-_CHECK_S: Final = 1.0
+CHECK_S: Final = 1.0
 """A program that allocates a gigabyte a second fills the rest of its limit in less."""
 _APART_S: Final = 300.0
 """The least time between the last words of a process."""
@@ -76,7 +76,7 @@ class MemoryGuard:
                 await self._check()
             except Exception as error:  # the agent must not end with it
                 self._log.say(f"Memory limits can't be checked: {type(error).__name__}: {error}")
-            await asyncio.sleep(_CHECK_S)
+            await asyncio.sleep(CHECK_S)
 
     def stop(self) -> None:
         """Check no more."""

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 SPARE_PLACES: Final = 8
 """Places of the live session for processes that are being closed."""
-_RENEW_S: Final = 3600.0
+RENEW_S: Final = 3600.0
 """How long a process is recorded before it is opened again: its sums only grow."""
-_RENEWED_AT_ONCE: Final = 4
+RENEWED_AT_ONCE: Final = 4
 _STARTED_AT_ONCE: Final = 2
-_GROWTH: Final = 1.5
-_MORE_AT_ONCE: Final = 8
-"""Each round records up to _GROWTH times the previous number of processes, plus _MORE_AT_ONCE."""
+GROWTH: Final = 1.5
+MORE_AT_ONCE: Final = 8
+"""Each round records up to GROWTH times the previous number of processes, plus MORE_AT_ONCE."""
 _GROWING_S: Final = 5.0
 """When more processes may start, if only that limit keeps them waiting."""
 _ROOMY: Final = 0.75
@@ -223,7 +223,7 @@ class Rounds:
     def _planned(self, spent: float, lasted: float, kept: Collection[Key] = ()) -> set[Key]:
         """Plan the next round; `lasted` is the last one's length in windows."""
         self.costs.forget(self._roster.members)
-        places = min(self._places, int(_GROWTH * len(self._recorded)) + _MORE_AT_ONCE)
+        places = min(self._places, int(GROWTH * len(self._recorded)) + MORE_AT_ONCE)
         plan = self.scheduler.plan(
             self._roster.candidates(self.costs, self._recorded),
             income=self.income,
@@ -335,7 +335,7 @@ def _end_s(begun_s: float, begun_unix_s: float, window_s: float) -> float:
 
 
 def _to_renew(recorded: Mapping[Key, _Recorded], chosen: set[Key]) -> list[_Recorded]:
-    """Processes that have been recorded for longer than _RENEW_S, the longest first."""
-    since = time.monotonic() - _RENEW_S
+    """Processes that have been recorded for longer than RENEW_S, the longest first."""
+    since = time.monotonic() - RENEW_S
     old = [one for key, one in recorded.items() if key in chosen and one.since_s < since]
-    return sorted(old, key=lambda one: one.since_s)[:_RENEWED_AT_ONCE]
+    return sorted(old, key=lambda one: one.since_s)[:RENEWED_AT_ONCE]

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ebpfprof.system.notify import Notifier
 
 SURVEY_S: Final = 3.0
-_TICK_S: Final = 0.25
-_ALIVE_S: Final = 1.0
+TICK_S: Final = 0.25
+ALIVE_S: Final = 1.0
 _STUCK_S: Final = 300.0
 _FIXED: Final = (*(one.name for one in settings_of(Settings) if not one.is_live), "options")
 
@@ -125,7 +125,7 @@ class Agent:
         try:
             while not should_end():
                 done, _ = await asyncio.wait(
-                    [task, beside], timeout=_TICK_S, return_when=asyncio.FIRST_COMPLETED
+                    [task, beside], timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED
                 )
                 for future in done:
                     await future
@@ -148,13 +148,13 @@ class Agent:
             if time.monotonic() >= self.rounds.next_turn_s:
                 await self.rounds.turn()
                 self._notifier.status(self._status())
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(TICK_S)
 
     async def _feed_watchdog(self) -> None:
         """Notify systemd's watchdog, unless the agent has hung for minutes."""
         while time.monotonic() - self._worked_s < _STUCK_S:
             self._notifier.alive()
-            await asyncio.sleep(_ALIVE_S)
+            await asyncio.sleep(ALIVE_S)
 
     async def _end(self) -> None:
         await self.rounds.stop()
@@ -213,7 +213,7 @@ class Agent:
         try:
             while not task.done():
                 check()
-                await asyncio.wait([task], timeout=_TICK_S)
+                await asyncio.wait([task], timeout=TICK_S)
             await task
         finally:
             task.cancel()

@@ -36,7 +36,7 @@ def field_offset(struct_name: str, field: str, file: Path = _FILE) -> int:
     return read_offsets([(struct_name, field)], file)[0]
 
 
-def field_offsets(*fields: tuple[str, str]) -> tuple[int, ...]:
+def field_offsets(*fields: tuple[str, str], file: Path = _FILE) -> tuple[int, ...]:
     """The same as read_offsets, which takes 25 ms of CPU time: they are kept until the next boot.
 
     Raises KernelUnsupported.
@@ -45,7 +45,7 @@ def field_offsets(*fields: tuple[str, str]) -> tuple[int, ...]:
     key = program_cache.key_of([_KEPT, kernel.release, kernel.version, *map(".".join, fields)])
     offsets = _kept_offsets(program_cache.find(key), len(fields))
     if offsets is None:
-        offsets = read_offsets(fields)
+        offsets = read_offsets(fields, file)
         program_cache.keep(key, {_KEPT: offsets})
     return offsets
 

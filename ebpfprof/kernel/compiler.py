@@ -30,6 +30,7 @@ from ebpfprof.system import child_process
 from ebpfprof.system.channel import ChannelError, Frame, MessageChannel
 
 NAME: Final = "ebpfprof-bcc"
+HEADERS: Final = bpf_folder() / "headers"
 _HEADERS = "BCC_KERNEL_SOURCE"
 # Other variables that lead BCC and clang to files.
 _LEADING_ELSEWHERE = re.compile(
@@ -107,7 +108,7 @@ def _cache_key(source: ProgramSource) -> str:
     bcc = importlib.util.find_spec("bcc")
     if bcc is None or not bcc.origin:
         return ""
-    files = [Path(bcc.origin).parent / "version.py", *sorted(_headers().rglob("*.h"))]
+    files = [Path(bcc.origin).parent / "version.py", *sorted(HEADERS.rglob("*.h"))]
     try:
         texts = [text for path in files for text in (path.name, path.read_text())]
     except (OSError, ValueError):  # a BCC of unknown version: compiled each time
@@ -116,10 +117,6 @@ def _cache_key(source: ProgramSource) -> str:
     return program_cache.key_of(
         [kernel.release, kernel.version, bcc.origin, *texts, *source.parts()]
     )
-
-
-def _headers() -> Path:
-    return bpf_folder() / "headers"
 
 
 def _compile_for_parent(source: ProgramSource, fd: int) -> None:
@@ -190,7 +187,7 @@ def _maps(
 
 def _set_kernel_headers() -> str:
     """Make BCC take our headers, not the kernel's, and no others; returns their folder."""
-    headers = str(_headers())
+    headers = str(HEADERS)
     for name in [name for name in os.environ if _LEADING_ELSEWHERE.fullmatch(name)]:
         del os.environ[name]
     os.environ[_HEADERS] = headers

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-_SHARED_S = 60.0
+SHARED_S = 60.0
 _CAP_SYSLOG = 34  # include/uapi/linux/capability.h
 
 _FILE = Path("/proc/kallsyms")
@@ -77,7 +77,7 @@ class KernelSymbols:
         Callers must not keep it, or there will be several.
         """
         now_s = time.monotonic()
-        if cls._last is None or now_s >= cls._last[0] + _SHARED_S:
+        if cls._last is None or now_s >= cls._last[0] + SHARED_S:
             cls._last = now_s, cls.read()
         return cls._last[1]
 

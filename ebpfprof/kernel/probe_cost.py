@@ -11,9 +11,9 @@ import contextlib
 import ctypes
 import mmap
 import os
+import time
 from collections.abc import Iterator
 from statistics import median
-from time import perf_counter_ns
 from typing import Final
 
 from ebpfprof.errors import EbpfprofError
@@ -22,7 +22,7 @@ from ebpfprof.kernel.uprobes import own_probe
 # mov %rdi,%rcx; nop; dec %rcx; jnz to the nop; ret. A nop is emulated, like what is probed.
 _LOOP: Final = bytes.fromhex("4889f9 90 48ffc9 75fa c3")
 _NOP_OFFSET: Final = 3
-_PASSES: Final = 80
+PASSES: Final = 80
 _CACHES_BYTES: Final = 1 << 21
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -56,11 +56,11 @@ def _usual_ns(loop: ctypes._FuncPointer) -> float:
     """The median of what one pass takes, when the caches hold other data."""
     others = b"-" * _CACHES_BYTES
     times = []
-    for _ in range(_PASSES):
+    for _ in range(PASSES):
         others.find(b"x")  # reads all of it
-        began_ns = perf_counter_ns()
+        began_ns = time.perf_counter_ns()
         loop(1)
-        times.append(perf_counter_ns() - began_ns)
+        times.append(time.perf_counter_ns() - began_ns)
     return median(times)
 
 

@@ -32,7 +32,7 @@ from ebpfprof.system.channel import ChannelError, ChildFailedError, Frame, Messa
 from ebpfprof.system.open_files import too_many
 
 NAME: Final = "ebpfprof-holder"
-_LONG_MS: Final = 15_000
+LONG_MS: Final = 15_000
 # The kernel's log has the name. `read` ends when the pipe has no writer left.
 _SHELL: Final = ("/bin/sh", "-c", f"echo {NAME} >/proc/$$/comm; read -r _; kill -KILL $$")
 
@@ -58,7 +58,7 @@ class Holder:
         are removed. If it `is_to_last`, it soon takes little memory. Raises AttachFailed.
         """
         self._channel, theirs = MessageChannel.pair("A process that attaches probes")
-        hold = partial(_hold, open_probes, 0 if is_to_last else _LONG_MS, [*fds])
+        hold = partial(_hold, open_probes, 0 if is_to_last else LONG_MS, [*fds])
         # The first is closed last, after all probes.
         kept = [stays_open, until, theirs.fileno(), *fds]
         try:

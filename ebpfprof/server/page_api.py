@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 LEASE_S = 30.0
 """How long a process is recorded after a request for its timeline, in seconds."""
 _LATEST_S = 60.0
-_FRESH_S = 1.0  # so old may be what the present window has
+FRESH_S = 1.0  # so old may be what the present window has
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -242,7 +242,7 @@ class PageApi:
             raise _BadRequestError("from must be before to.")
         readings = self._manager.readings
         if to_s >= now_s:
-            await readings.read_window(process, at_least_s=_FRESH_S)
+            await readings.read_window(process, at_least_s=FRESH_S)
         return await readings.between(process, kind, from_s, to_s, has_slices=has_slices)
 
     def _served(self, process: RecordedProcess, usage: Usage | None) -> dict[str, Any]:

@@ -19,8 +19,8 @@ KEPT_S: Final = 600.0
 """For how long a moment is kept."""
 INTERVAL_S: Final = 2.0
 """Between two moments of a process, unless moments take long."""
-_MOST: Final = int(KEPT_S / INTERVAL_S)
-_SHARE: Final = 0.01
+MOST: Final = int(KEPT_S / INTERVAL_S)
+SHARE: Final = 0.01
 """Of a processor, for the moments of all processes together."""
 
 
@@ -61,6 +61,6 @@ class ProcessSeries(RegularSamples[SeriesReader]):
         began_s = time.thread_time()
         point = reader.read()
         # A new tuple: clients read the earlier one meanwhile.
-        self._points[process] = (*self._points.get(process, ())[1 - _MOST :], point)
+        self._points[process] = (*self._points.get(process, ())[1 - MOST :], point)
         cost_s = time.thread_time() - began_s
-        return max(INTERVAL_S, cost_s * len(self._sampled) / _SHARE)
+        return max(INTERVAL_S, cost_s * len(self._sampled) / SHARE)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.open_processes import OpenProcesses
 
 _MAX_BODY = 1 << 20
-_BODY_S = 30.0  # how long a client may take to send that
-_MAX_NAMES = 1 << 26  # bytes; each address may come again and again, and its name may be long
+BODY_S = 30.0  # how long a client may take to send that
+MAX_NAMES_BYTES = 1 << 26  # bytes; each address may come again and again, and its name may be long
 _MAX_WORD = 4096  # bufio's buffer, in Go's Symbol
 
 
@@ -28,14 +28,16 @@ async def symbol(request: Request, process: RecordedProcess, processes: OpenProc
     words = query(request)
     if request.method == "POST":
         try:
-            words = await asyncio.wait_for(_body(request), _BODY_S)
+            words = await asyncio.wait_for(_body(request), BODY_S)
         except TimeoutError:
-            return error(request, 408, f"The addresses did not come within {_BODY_S:g} s.")
+            return error(request, 408, f"The addresses did not come within {BODY_S:g} s.")
         if len(words) > _MAX_BODY:
             return error(request, 413, f"More than {_MAX_BODY} bytes of addresses.")
     body = await asyncio.to_thread(_symbol_table, processes, process.pid, words)
-    if len(body) > _MAX_NAMES:
-        sentence = f"The names of these addresses take more than {_MAX_NAMES} bytes: ask for fewer."
+    if len(body) > MAX_NAMES_BYTES:
+        sentence = (
+            f"The names of these addresses take more than {MAX_NAMES_BYTES} bytes: ask for fewer."
+        )
         return error(request, 413, sentence)
     return Response(body, 200, NOSNIFF, TEXT)
 
@@ -53,7 +55,7 @@ async def _body(request: Request) -> bytes:
 def _symbol_table(processes: OpenProcesses, pid: int, asked: bytes) -> bytes:
     """What Go's Symbol answers: a line for each address behind which there is a function.
 
-    Of an answer longer than _MAX_NAMES bytes only the beginning, a little longer than that.
+    Of an answer longer than MAX_NAMES_BYTES bytes only the beginning, a little longer than that.
     """
     answered, size, end = [b"num_symbols: 1"], 0, b""  # clients only check whether it is 0
     words = asked.decode("latin-1").split("+")
@@ -65,7 +67,7 @@ def _symbol_table(processes: OpenProcesses, pid: int, asked: bytes) -> bytes:
         names = symbols.names({pc for pc in pcs if pc})
     lines = {pc: f"{pc:#x} {printable(name)}".encode() for pc, name in names.items()}
     for pc in pcs:
-        if pc in lines and size <= _MAX_NAMES:
+        if pc in lines and size <= MAX_NAMES_BYTES:
             answered.append(lines[pc])
             size += len(lines[pc])
     return b"\n".join([*answered, end])

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 READ_S: Final = 30.0
 """For how long after a request samples are frequent."""
-_QUICK: Final = (1.25, 30.0)  # the seconds between two samples, and between two of all stacks
-_SLOW: Final = (10.0, 60.0)
+QUICK_S: Final = (1.25, 30.0)  # the seconds between two samples, and between two of all stacks
+SLOW_S: Final = (10.0, 60.0)
 _FIRST_SAMPLES: Final = 12  # these are frequent: what hangs is found after some samples
 _NOTHING: Final = WatchedGoroutines(0, 0, (), (), ())
 
@@ -32,7 +32,7 @@ class GoroutineWatches(RegularSamples[GoroutineWatch]):
         watched = self._of(process)
         now_s = time.monotonic()
         if now_s - watched.read_s > READ_S:
-            watched.due_s = min(watched.due_s, now_s + _QUICK[0])
+            watched.due_s = min(watched.due_s, now_s + QUICK_S[0])
         watched.read_s = now_s
         findings = watched.reader.found if watched.reader else _NOTHING
         return findings, watched.sampled_s, watched.problem
@@ -59,5 +59,5 @@ class GoroutineWatches(RegularSamples[GoroutineWatch]):
         self, process: RecordedProcess, sampled: Sampled[GoroutineWatch], reader: GoroutineWatch
     ) -> float:
         is_quick = sampled.samples < _FIRST_SAMPLES or time.monotonic() - sampled.read_s < READ_S
-        interval_s, full_every_s = _QUICK if is_quick else _SLOW
+        interval_s, full_every_s = QUICK_S if is_quick else SLOW_S
         return reader.sample(interval_s=interval_s, full_every_s=full_every_s)

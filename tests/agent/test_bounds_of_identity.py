@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -29,17 +30,20 @@ def identifier(settings: Settings | None = None) -> Identifier:
     return Identifier(settings or Settings(), Pods("/nowhere"))
 
 
-def test_what_an_sdk_publishes_is_read_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_sdk_publishes_is_read_within_bounds() -> None:
     message = process_context({"service.version": "2"}).hex()
     with Target.start(Path(sys.executable), str(PUBLISHER), message, ready=None) as publisher:
         publisher.ask("right", "published")
         assert published_attributes(publisher.pid) == {"service.version": "2"}
         about = described(publisher.pid, module_version="v9")
         assert identifier().verdict(about).identity.version == "2"
-        for bound in ("_MAX_PAYLOAD_BYTES", "_MAX_MAPPINGS", "_MAX_MAPS_BYTES"):
-            with monkeypatch.context() as changed:
-                changed.setattr(otel_context, bound, 0)
-                assert published_attributes(publisher.pid) == {}, bound
+        for bounded in (
+            mock.patch.object(otel_context, "MAX_PAYLOAD_BYTES", 0),
+            mock.patch.object(otel_context, "MAX_MAPPINGS", 0),
+            mock.patch.object(otel_context, "MAX_MAPS_BYTES", 0),
+        ):
+            with bounded:
+                assert published_attributes(publisher.pid) == {}, bounded.attribute
 
 
 def test_a_variable_behind_many_others_is_found() -> None:
@@ -71,11 +75,11 @@ def test_few_bundles_are_kept_and_none_is_read_that_is_too_long(
     for digit in "abc":
         bundle(tmp_path, CRI, digit * 64)
     files = NodeFiles(str(tmp_path))
-    monkeypatch.setattr(kubernetes, "_MAX_KEPT", 2)
+    monkeypatch.setattr(kubernetes, "MAX_KEPT", 2)
     for digit in "abc":
         assert files.of(digit * 64, None).pod == "web-0"
         assert len(files._bundles) <= 2
-    monkeypatch.setattr(kubernetes, "_MAX_BUNDLE_BYTES", 10)
+    monkeypatch.setattr(kubernetes, "MAX_BUNDLE_BYTES", 10)
     assert NodeFiles(str(tmp_path)).of("a" * 64, None) == PodNames()
 
 

@@ -64,7 +64,7 @@ def test_no_more_are_recorded_than_there_is_memory_for(three: list[GoProcess]) -
     run(work())
 
 
-def test_costs_are_those_of_the_round(shop: GoProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_are_those_of_the_round(shop: GoProcess) -> None:
     async def work() -> None:
         node = Node(shop, settings=replace(RICH, max_node_overhead=0.1))
         rounds = node.rounds
@@ -90,7 +90,6 @@ def test_costs_are_those_of_the_round(shop: GoProcess, monkeypatch: pytest.Monke
         key = shop.pid, shop.started_ns
         assert rounds.costs.of(key, 10) == pytest.approx(rounds.costs.of(key) + OPENING_S / 10)
 
-    monkeypatch.setattr(module, "_STARTED_AT_ONCE", 1)
     run(work())
 
 
@@ -163,7 +162,7 @@ def test_while_it_is_not_known_what_recording_costs_few_more_are_recorded(
         # All but the first can't be opened: it is about who has a turn.
         node = Node(*(replace(shop, started_ns=shop.started_ns + n) for n in range(40)))
         plan = node.rounds._planned(0.0, 1.0)
-        assert len(plan) == module._MORE_AT_ONCE
+        assert len(plan) == module.MORE_AT_ONCE
         assert node.rounds._is_growing
 
     run(work())
@@ -173,8 +172,8 @@ def test_when_more_may_begin_those_that_are_recorded_continue(
     three: list[GoProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though the others are busier, and have waited; their windows do not end, either."""
-    monkeypatch.setattr(module, "_GROWTH", 1.0)
-    monkeypatch.setattr(module, "_MORE_AT_ONCE", 1)
+    monkeypatch.setattr(module, "GROWTH", 1.0)
+    monkeypatch.setattr(module, "MORE_AT_ONCE", 1)
 
     async def work() -> None:
         node = Node(*three)

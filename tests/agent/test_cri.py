@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 from pathlib import Path
 
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 
-from ebpfprof.agent.identity import cri, unary_calls
+from ebpfprof.agent.identity import cri
 from ebpfprof.agent.identity.cri import CriSocket, pods_of
 from ebpfprof.agent.identity.pod_source import PodSourceError
 from ebpfprof.agent.identity.unary_calls import CallError, CallSocket, UnaryCalls
@@ -169,7 +170,7 @@ def test_a_socket_that_takes_no_connection_is_reported(
 
 
 def test_without_h2_the_way_out_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unary_calls, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "h2", None)  # as if it were not installed
     with pytest.raises(PodSourceError, match="apt-get install python3-h2"):
         CriSocket("/nowhere").ask()
 

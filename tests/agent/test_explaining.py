@@ -80,11 +80,11 @@ class Alternating(Finder):
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_TICK_S", 0.001)
-    monkeypatch.setattr(module, "_SETTLED_S", 0.0)
+    monkeypatch.setattr(module, "TICK_S", 0.001)
+    monkeypatch.setattr(module, "SETTLED_S", 0.0)
 
 
-OFTEN = replace(RICH, explain=0.001)
+OFTEN = replace(RICH, explain=0.001, max_node_overhead=1e9)
 
 
 @dataclass
@@ -108,11 +108,7 @@ def explained(*found: GoProcess, finder: Finder, settings: Settings = OFTEN) -> 
     return Explained(node, finder, explaining, said)
 
 
-def test_processes_are_explained_in_turn_one_at_a_time(
-    three: list[GoProcess], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_MOST_OF_BUDGET", 1e9)
-
+def test_processes_are_explained_in_turn_one_at_a_time(three: list[GoProcess]) -> None:
     async def work() -> None:
         made = explained(*three, finder=Finder())
         await made.node.begin()
@@ -158,10 +154,8 @@ def test_the_time_between_explanations_follows_settings_and_budget(three: list[G
 
 
 def test_none_begins_while_the_budget_is_overspent_or_if_the_settings_say_never(
-    shop: GoProcess, monkeypatch: pytest.MonkeyPatch
+    shop: GoProcess,
 ) -> None:
-    monkeypatch.setattr(module, "_MOST_OF_BUDGET", 1e9)
-
     async def work() -> None:
         made = explained(shop, finder=Finder())
         await made.node.begin()
@@ -198,11 +192,7 @@ def test_what_explanations_cost_is_no_cost_of_recording(shop: GoProcess) -> None
     run(work())
 
 
-def test_the_cost_of_an_explanation_is_that_of_the_last_ones(
-    shop: GoProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_MOST_OF_BUDGET", 1e9)
-
+def test_the_cost_of_an_explanation_is_that_of_the_last_ones(shop: GoProcess) -> None:
     async def work() -> None:
         made = explained(shop, finder=Finder(cpu_s=4.0))
         await made.node.begin()
@@ -220,11 +210,7 @@ def test_the_cost_of_an_explanation_is_that_of_the_last_ones(
     run(work())
 
 
-def test_what_only_one_explanation_lacks_is_neither_gone_nor_new(
-    shop: GoProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_MOST_OF_BUDGET", 1e9)
-
+def test_what_only_one_explanation_lacks_is_neither_gone_nor_new(shop: GoProcess) -> None:
     async def work() -> None:
         finder = Alternating({shop.pid: (HOT,)})
         made = explained(shop, finder=finder)
@@ -243,11 +229,7 @@ def test_what_only_one_explanation_lacks_is_neither_gone_nor_new(
     run(work())
 
 
-def test_a_change_is_reported_once_and_each_explanation_is_given(
-    shop: GoProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_MOST_OF_BUDGET", 1e9)
-
+def test_a_change_is_reported_once_and_each_explanation_is_given(shop: GoProcess) -> None:
     async def work() -> None:
         finder = Finder({shop.pid: (HOT, LEAK)})
         made = explained(shop, finder=finder)
@@ -298,10 +280,8 @@ def test_a_change_is_reported_once_and_each_explanation_is_given(
     ids=["ended", "typed", "unexpected"],
 )
 def test_one_that_can_not_be_explained_holds_up_no_other(
-    three: list[GoProcess], error: EbpfprofError, said: list[str], monkeypatch: pytest.MonkeyPatch
+    three: list[GoProcess], error: EbpfprofError, said: list[str]
 ) -> None:
-    monkeypatch.setattr(module, "_MOST_OF_BUDGET", 1e9)
-
     async def work() -> None:
         bad, *_, good = three
         made = explained(bad, good, finder=Finder({bad.pid: error, good.pid: (HOT,)}))
@@ -334,7 +314,7 @@ def test_it_ends_at_once_and_reports_nothing_half_done(shop: GoProcess) -> None:
 def test_a_process_that_just_started_is_not_explained_and_one_that_ended_is_forgotten(
     shop: GoProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_SETTLED_S", 60.0)
+    monkeypatch.setattr(module, "SETTLED_S", 60.0)
 
     async def work() -> None:
         made = explained(shop, finder=Finder({shop.pid: (HOT,)}))

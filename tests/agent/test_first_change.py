@@ -23,7 +23,7 @@ def test_the_new_sink_passes_its_test(monkeypatch: pytest.MonkeyPatch) -> None:
     backend, test = blocks("python")
     module: dict[str, Any] = {"__name__": "webhook"}
     exec(backend, module)
-    monkeypatch.setitem(backends._BACKENDS, "webhook", module["WebhookBackend"])
+    monkeypatch.setitem(backends.BACKENDS, "webhook", module["WebhookBackend"])
     exec(test, module)
     module["test_each_profile_is_posted_as_a_pprof_file"]()
 

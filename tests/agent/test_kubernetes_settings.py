@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from ebpfprof.agent.identity import unary_calls
 from ebpfprof.agent.settings_file import parsed
 from ebpfprof.errors import BadConfig
 
@@ -81,7 +82,7 @@ def test_a_pod_without_its_service_account_is_reported(monkeypatch: pytest.Monke
 
 
 def test_a_socket_of_a_runtime_needs_h2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unary_calls, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "h2", None)  # as if it were not installed
     with pytest.raises(BadConfig) as caught:
         parsed('[kubernetes]\ncri_socket = "/x"', "a.toml")
     assert str(caught.value) == (

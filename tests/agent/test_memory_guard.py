@@ -45,7 +45,7 @@ class Machine:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CHECK_S", 0.001)
+    monkeypatch.setattr(module, "CHECK_S", 0.001)
 
 
 def guarded(machine: Machine, *found: GoProcess) -> tuple[Node, MemoryGuard, list[str]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import time
+from typing import cast
 
 import pytest
 
@@ -14,7 +14,6 @@ from ebpfprof.agent.settings import RingSettings, Settings, SinkSettings
 from ebpfprof.agent.sinks.folder import FolderDelivery
 from ebpfprof.agent.sinks.local_ring import RingDelivery
 from ebpfprof.agent.sinks.opening import Sinks, _is_successor
-from ebpfprof.agent.sinks.queued import QueuedSink
 from ebpfprof.agent.sinks.ring_backlog import RingBacklog
 from ebpfprof.agent.sinks.sink import Refused
 from ebpfprof.agent.sinks.waiting import InRing, QueueBounds
@@ -31,26 +30,27 @@ ALL = 0, 1 << 62
 
 
 @pytest.mark.parametrize("is_possible", [True, False])
-def test_what_comes_while_a_sink_is_opened_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_possible: bool
-) -> None:
+def test_what_comes_while_a_sink_is_opened_waits_for_it(tmp_path: Path, is_possible: bool) -> None:
     sinks = Sinks(pytest.fail)
     sinks.use(with_sinks(tmp_path, "a", "gone"))
-    opened: Callable[[SinkSettings], QueuedSink] = sinks._opened_one
 
-    def slowly(settings: SinkSettings) -> QueuedSink:
-        if settings.name == "b":
+    class SlowFolder:
+        """A path that is asked for when its sink is opened: then a window comes."""
+
+        def __fspath__(self) -> str:
             sinks.give(window(7))
             if not is_possible:
                 raise RingError("It can't be opened.")
-        return opened(settings)
+            return str(tmp_path / "b")
 
-    monkeypatch.setattr(sinks, "_opened_one", slowly)
+    wanted = with_sinks(tmp_path, "a", "b")
+    first, second = wanted.sinks
+    wanted = replace(wanted, sinks=(first, replace(second, path=cast("str", SlowFolder()))))
     if is_possible:
-        sinks.use(with_sinks(tmp_path, "a", "b"))
+        sinks.use(wanted)
     else:
         with pytest.raises(RingError):
-            sinks.use(with_sinks(tmp_path, "a", "b"))
+            sinks.use(wanted)
     sinks.close()
     assert lines(tmp_path / "a") == [1007.0]
     assert lines(tmp_path / ("b" if is_possible else "gone")) == [1007.0]

@@ -52,17 +52,24 @@ pytestmark = pytest.mark.usefixtures("retries_soon")
 
 
 def opened(
-    kind: str, url: str, said: list[str] | None = None, timeout_s: float = 30.0, **more: object
+    kind: str | Backend,
+    url: str,
+    said: list[str] | None = None,
+    timeout_s: float = 30.0,
+    **more: object,
 ) -> QueuedSink:
     """A sink as the agent opens it."""
-    backend = BACKENDS[kind]()
-    settings = sink(kind, url, timeout=timeout_s)
+    backend = BACKENDS[kind]() if isinstance(kind, str) else kind
+    name = kind if isinstance(kind, str) else "made up"
+    settings = sink(name, url, timeout=timeout_s)
     delivery = RemoteDelivery(HttpClient(settings, backend.path), backend)
     notify = (said if said is not None else []).append
-    return QueuedSink(kind, delivery, notify=notify, takes=(ServiceWindow,), **more)  # type: ignore[arg-type]  # mypy can't know that `more` has fields of QueuedSink
+    return QueuedSink(name, delivery, notify=notify, takes=(ServiceWindow,), **more)  # type: ignore[arg-type]  # mypy can't know that `more` has fields of QueuedSink
 
 
-def outcome(kind: str, window: ServiceWindow, *steps: Step) -> tuple[SinkCounters, list[Received]]:
+def outcome(
+    kind: str | Backend, window: ServiceWindow, *steps: Step
+) -> tuple[SinkCounters, list[Received]]:
     """What becomes of a window, and the requests that were made of it; then comes "yes"."""
     with ScriptedServer(*steps, then=OTLP_YES if kind == "otlp" else YES) as server:
         timeout_s = 1.0 if HANG in steps or HALF in steps else 30.0
@@ -151,10 +158,24 @@ def test_of_a_window_that_was_dropped_nothing_is_sent_any_more() -> None:
     assert len(bodies) == len({*bodies}) == 4
 
 
-def test_a_sample_that_is_too_large_alone_is_sent_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PyroscopeBackend, "most_samples", 0)
-    monkeypatch.setattr(PyroscopeBackend, "most_bytes", 10)
-    counters, received = outcome("pyroscope", window_of(START_S, {"cpu": made_up("cpu", START_S)}))
+class NarrowPyroscope(PyroscopeBackend):
+    """A Pyroscope that takes almost nothing at once."""
+
+    most_samples = 0
+    most_bytes = 10
+
+
+class SmallPyroscope(PyroscopeBackend):
+    """A Pyroscope that takes little at once."""
+
+    most_samples = 100
+    most_bytes = 2000
+
+
+def test_a_sample_that_is_too_large_alone_is_sent_as_it_is() -> None:
+    counters, received = outcome(
+        NarrowPyroscope(), window_of(START_S, {"cpu": made_up("cpu", START_S)})
+    )
     assert (counters.sent, len(received)) == (1, 2)
 
 
@@ -217,14 +238,12 @@ def test_what_could_harm_a_backend_is_never_sent() -> None:
         assert len(received) == 1
 
 
-def test_a_large_profile_is_sent_in_parts_that_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_profile_is_sent_in_parts_that_add_up() -> None:
     assert PyroscopeBackend.most_samples == profilerules.PYROSCOPE_MAX_SAMPLES
     assert PyroscopeBackend.most_bytes == profilerules.PYROSCOPE_MAX_BYTES
-    monkeypatch.setattr(PyroscopeBackend, "most_samples", 100)
-    monkeypatch.setattr(PyroscopeBackend, "most_bytes", 2000)
     profile = made_up("block", START_S, stacks=210)
     with ScriptedServer(then=YES) as server:
-        ours = opened("pyroscope", server.url)
+        ours = opened(SmallPyroscope(), server.url)
         ours.take(window_of(START_S, {"block": profile}))
         wait_until(lambda: ours.counters().waiting == 0)
         ours.close(DEADLINE_S)

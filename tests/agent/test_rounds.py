@@ -52,7 +52,7 @@ def test_a_process_that_is_recorded_for_long_is_opened_again_without_a_loss(
         node.target(shop.pid).work(3)
         await node.turn()
         assert node.live.opened == [shop.pid]
-        monkeypatch.setattr(module, "_RENEW_S", 0.0)
+        monkeypatch.setattr(module, "RENEW_S", 0.0)
         node.target(shop.pid).work(4)
         begun = node.target(shop.pid)
         node.live.targets[shop.pid] = FakeTarget(shop.pid, kinds=ALL_KINDS)
@@ -74,8 +74,8 @@ def test_few_are_opened_again_at_once_the_oldest_first(
         await node.begin()
         oldest = node.rounds._recorded[three[1].pid, three[1].started_ns]
         oldest.since_s -= 7
-        monkeypatch.setattr(module, "_RENEW_S", 0.0)
-        monkeypatch.setattr(module, "_RENEWED_AT_ONCE", 1)
+        monkeypatch.setattr(module, "RENEW_S", 0.0)
+        monkeypatch.setattr(module, "RENEWED_AT_ONCE", 1)
         await node.turn()
         assert len(node.live.opened) == 4
         assert node.live.opened[3] == three[1].pid

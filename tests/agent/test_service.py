@@ -81,8 +81,8 @@ class Run:
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "_TICK_S", 0.005)
-    monkeypatch.setattr(service, "_ALIVE_S", 0.005)
+    monkeypatch.setattr(service, "TICK_S", 0.005)
+    monkeypatch.setattr(service, "ALIVE_S", 0.005)
     monkeypatch.setattr(service, "SURVEY_S", 0.01)
     monkeypatch.setattr(manager, "CHECK_S", 0.005)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -19,7 +20,6 @@ from typing import Any
 import psutil
 
 from ebpfprof.__main__ import main
-from ebpfprof.console import output_file
 from ebpfprof.errors import AttachFailed
 from ebpfprof.export.tables import largest
 from ebpfprof.kernel import probe_holders, uprobe_helper
@@ -45,7 +45,7 @@ def command(how: str, verb: str = "attach") -> tuple[str, ...]:
     return (sys.executable, str(Path(__file__).resolve()), how, verb)
 
 
-def tamper(owner: object, name: str, other: Any) -> None:  # noqa: ANN401
+def tamper(owner: object, name: str, other: object) -> None:
     setattr(owner, name, other)
 
 
@@ -54,10 +54,10 @@ def stop() -> None:
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
-def stop_before(owner: Any, name: str) -> None:  # noqa: ANN401
+def stop_before(owner: object, name: str) -> None:
     original = getattr(owner, name)
 
-    def tampered(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def tampered(*args: object, **kwargs: object) -> object:
         stop()
         return original(*args, **kwargs)
 
@@ -68,7 +68,7 @@ def stop_between_probes() -> None:
     """The profiler stops while it waits for its helper, which continues: probes are in."""
     original, profiler = HeldProbes.attach, os.getpid()
 
-    def attach(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    def attach(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - passed on
         original(*args, **kwargs)
         os.kill(profiler, signal.SIGSTOP)
 
@@ -110,13 +110,13 @@ def end_while_probes_are_attached() -> None:
     attach, end = WaitsCollector.attach_one_in_eight, BudgetedWaits.end
     is_ending = threading.Event()
 
-    def attach_late(*args: Any, **options: Any) -> int:  # noqa: ANN401 - it replaces a method of any arguments
+    def attach_late(*args: Any, **options: Any) -> int:  # noqa: ANN401 - passed on
         tamper(WaitsCollector, "attach_one_in_eight", attach)
         os.kill(os.getpid(), signal.SIGINT)
         is_ending.wait()
         return attach(*args, **options)
 
-    def end_and_say(*args: Any) -> None:  # noqa: ANN401 - it replaces a method of any arguments
+    def end_and_say(*args: Any) -> None:  # noqa: ANN401 - passed on
         is_ending.set()
         end(*args)
 
@@ -142,7 +142,7 @@ def die_while_the_helper_works(request: str) -> None:
     """Be killed as soon as the helper has been asked for something; says which helper it is."""
     original = MessageChannel.ask
 
-    def ask(channel: MessageChannel, asked: str, *args: Any, **kwargs: Any) -> Frame:  # noqa: ANN401
+    def ask(channel: MessageChannel, asked: str, *args: Any, **kwargs: Any) -> Frame:  # noqa: ANN401 - passed on
         if asked == request:
             (child,) = (c for c in psutil.Process().children() if c.name() == uprobe_helper.NAME)
             print("helper", child.pid, file=sys.stderr, flush=True)
@@ -153,17 +153,21 @@ def die_while_the_helper_works(request: str) -> None:
 
 
 def stop_while_writing() -> None:
-    original = output_file._write_all
+    """Half of a file is written: the kernel may write less than it is asked for."""
+    original = os.write
 
-    def write_all(fd: int, data: bytes) -> None:
-        original(fd, data[: len(data) // 2])
+    def write(fd: int, data: bytes) -> int:
+        if len(data) < 2 or not stat.S_ISREG(os.fstat(fd).st_mode):
+            return original(fd, data)
+        tamper(os, "write", original)
+        written = original(fd, data[: len(data) // 2])
         stop()
-        original(fd, data[len(data) // 2 :])
+        return written
 
-    tamper(output_file, "_write_all", write_all)
+    tamper(os, "write", write)
 
 
-def fail(owner: Any, name: str) -> None:  # noqa: ANN401
+def fail_at(owner: object, name: str) -> None:
     def tampered(*args: object, **kwargs: object) -> None:
         raise KeyError("a key\nthat is not there")
 
@@ -210,10 +214,10 @@ def run_out_of_time_for_names() -> None:
 
     def finish(session: Session) -> list[Report]:
         for target in session.targets:
-            target.allowance._max_cpu_s = 0
+            target.allowance.max_cpu_s = 0
         return original(session)
 
-    tamper(allowance, "_SHARE", 0)
+    tamper(allowance, "SHARE", 0)
     tamper(Session, "finish", finish)
 
 
@@ -221,11 +225,11 @@ def have_no_time_to_inspect() -> None:
     """It is used up at once."""
     original = Target.__init__
 
-    def opened(target: Target, *args: Any) -> None:  # noqa: ANN401
+    def opened(target: Target, *args: Any) -> None:  # noqa: ANN401 - passed on
         original(target, *args)
-        target.allowance._max_cpu_s = 0
+        target.allowance.max_cpu_s = 0
 
-    tamper(allowance, "_SHARE", 0)
+    tamper(allowance, "SHARE", 0)
     tamper(Target, "__init__", opened)
 
 
@@ -251,9 +255,9 @@ TAMPERINGS: dict[str, Callable[[], None]] = {
     "fails while recording": fail_recording,
     "runs out of time for names": run_out_of_time_for_names,
     "has no time to inspect": have_no_time_to_inspect,
-    "fails to name frames": lambda: fail(wait_stacks.StackTranslator, "stack"),
-    "fails to name locks": lambda: fail(names.LockNames, "field"),
-    "fails to show the table": lambda: fail(largest, "render"),
+    "fails to name frames": lambda: fail_at(wait_stacks.StackTranslator, "stack"),
+    "fails to name locks": lambda: fail_at(names.LockNames, "field"),
+    "fails to show the table": lambda: fail_at(largest, "render"),
 }
 
 if __name__ == "__main__":

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ebpfprof.errors import ExitCode
-from ebpfprof.goruntime.goroutines.all_goroutines import AllGoroutines, GoroutineScanner
+from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.goruntime.waits.dump import dump
+from ebpfprof.goruntime.waits.standing import DUMPED
 from ebpfprof.process.process import Target as Process
+from symbolizer.codeanalysis.globals import allgs_address
 from tests.builds import NEWEST, builds, versions
 from tests.go_target import inspect
+from tests.kernel.acting_process import ActingProcess, sample_begun
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
 from tests.kernel.verbs import verb
@@ -151,16 +154,27 @@ def test_a_goroutine_that_moves_is_distinguished_from_one_that_stands() -> None:
 
 def test_it_is_reported_for_how_long_they_stood_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the last sample took is not part of it: they may have gone on meanwhile."""
-    scan = GoroutineScanner.scan
+    now_ns, reads = time.clock_gettime_ns, 0
 
-    def later(scanner: GoroutineScanner) -> AllGoroutines:
-        found = scan(scanner)
-        return replace(found, read_ns=found.read_ns + HOUR_NS)
+    def clock_gettime_ns(clock: int) -> int:
+        return now_ns(clock) + (HOUR_NS if sample_begun(reads) >= DUMPED.samples - 1 else 0)
 
-    monkeypatch.setattr(GoroutineScanner, "scan", later)
     with running("1.27", "plain") as run:
-        found = dump(run.go, apart_s=0.01)
+        allgs = allgs_address(run.go.binary) + run.go.load_bias
+
+        def behind(address: int, _: bytes) -> None:
+            nonlocal reads
+            reads += address == allgs
+
+        with ActingProcess(run.target.pid, behind) as process:
+            go = inspect(process)
+            reads = 0
+            with monkeypatch.context() as patched:
+                patched.setattr(time, "clock_gettime_ns", clock_gettime_ns)
+                patched.setattr(time, "monotonic", lambda: 0.0)  # or there may be fewer samples
+                found = dump(go, apart_s=0.01)
         run.target.kill()
+    assert sample_begun(reads) >= DUMPED.samples - 1
     stood = {goroutine.stood_ns for goroutine in found.goroutines} - {0}
     assert stood == {found.apart_ns}
     assert 10_000_000 <= found.apart_ns < HOUR_NS

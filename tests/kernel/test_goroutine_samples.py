@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 
 import pytest
 
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
 from ebpfprof.goruntime.goroutines.parked import parked_goroutines
-from ebpfprof.goruntime.samples import sampler as sampler_module
 from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.samples.sampling_thread import SamplingRate, SamplingThread
 from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
@@ -77,7 +77,7 @@ def test_goroutines_stand_from_the_end_of_a_sample_to_the_begin_of_another(
 ) -> None:
     """At least: they may have moved during a sample."""
     ticks = itertools.count()
-    monkeypatch.setattr(sampler_module, "kernel_now_ns", lambda: next(ticks))
+    monkeypatch.setattr(time, "monotonic_ns", lambda: next(ticks))
     with running(NEWEST, "plain") as run:
         sampler = GoroutineSampler(run.go, has_labels=False)
         sampler.sample()

@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from ebpfprof.goruntime.goroutines.parked import ParkedScanner, parked_goroutines
-from ebpfprof.goruntime.goroutines.stack_walk import StackWalker
-from ebpfprof.process.memory import Memory
-from tests.builds import NEWEST, builds, in_full, versions
+from tests.builds import NEWEST, builds, versions
+from tests.go_target import inspect
+from tests.kernel.acting_process import ActingProcess
 from tests.kernel.parked_program import (
     Running,
     all_goroutines,
@@ -87,61 +87,41 @@ def test_stacks_are_right_while_goroutines_wake_and_stacks_move(minor: str) -> N
         assert len(busy) > 500
 
 
-@pytest.mark.parametrize("in_memory", [*in_full(False), True])
-def test_a_goroutine_that_parks_elsewhere_is_read_again(
-    monkeypatch: pytest.MonkeyPatch, in_memory: bool
-) -> None:
+def test_a_goroutine_that_parks_elsewhere_is_read_again() -> None:
     """Whichever read it was: of the table, of its stack, or of frames beyond the copy."""
-    if in_memory:
-        monkeypatch.setattr(StackWalker, "in_copy", lambda *_: None)
     with running(NEWEST, "plain") as run:
         (goid,) = run.reports["turnLeft"]["goids"]
         left, right = ("main.turnLeft", 12), ("main.turnRight", 13)
         turn_behind = 1
         while True:
-            reads = reads_until_found(monkeypatch, run, goid, left, None)
+            reads = reads_until_found(run, goid, left, None)
             if turn_behind >= reads:
                 break
-            reads_until_found(monkeypatch, run, goid, right, turn_behind)
+            reads_until_found(run, goid, right, turn_behind)
             left, right = right, left
             turn_behind += 1
         assert turn_behind >= 5
 
 
 def reads_until_found(
-    monkeypatch: pytest.MonkeyPatch,
-    run: Running,
-    goid: int,
-    expected: tuple[str, int],
-    turn_behind: int | None,
+    run: Running, goid: int, expected: tuple[str, int], turn_behind: int | None
 ) -> int:
     """How often memory is read until a goroutine is found, in that many levels of that function.
 
     It is made to park elsewhere behind the read `turn_behind`.
     """
-    reads = 0
-    read, read_pieces = Memory.read, Memory.read_pieces
+    reads, begins = 0, False
 
-    def note() -> None:
+    def behind(_address: int, _data: bytes) -> None:
         nonlocal reads
-        reads += 1
-        if reads == turn_behind:
+        reads += begins
+        if begins and reads == turn_behind:
             run.target.ask("turn", "turned")
 
-    def noted_read(memory: Memory, at: int, size: int) -> bytes:
-        data = read(memory, at, size)
-        note()
-        return data
-
-    def noted_pieces(memory: Memory, *pieces: int) -> int:
-        count = read_pieces(memory, *pieces)
-        note()
-        return count
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Memory, "read", noted_read)
-        patch.setattr(Memory, "read_pieces", noted_pieces)
-        parked = parked_goroutines(run.go)
+    with ActingProcess(run.target.pid, behind) as process:
+        go = inspect(process)
+        begins = True
+        parked = parked_goroutines(go)
     assert (parked.unreadable, parked.cut_short) == (0, 0)
     (found,) = [goroutine for goroutine in parked.goroutines if goroutine.goid == goid]
     turns = Counter(name for name in run.names(found) if name.startswith("main.turn"))

@@ -24,6 +24,7 @@ from symbolizer.x86.disasm import decode
 from tests.builds import NEWEST, in_full, versions
 from tests.differential.test_heap import EVERY_ALLOCATION, order, recorded, running
 from tests.go_target import inspect
+from tests.kernel.parked_program import poke
 from tests.kernel.programs import changed, program
 from tests.recorder import names_in, recording, run
 from tests.targets_run import Target
@@ -185,14 +186,15 @@ def test_a_program_that_ends_meanwhile_leaves_what_was_seen(tmp_path: Path) -> N
     assert any("ended early" in comment for comment in profile.comments)
 
 
-def test_counts_that_never_settle_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_that_never_settle_are_reported() -> None:
     with running(NEWEST, rate=EVERY_ALLOCATION) as target:
         order(target, "make 3")
         order(target, "gc")
         with buckets_of(target.pid) as (buckets, _):
             whole = buckets.read()
-            monkeypatch.setattr(buckets, "_is_free", lambda: False)
+            poke(target.pid, buckets._lock, 1)  # it is locked from now on
             found = buckets.read()
+        target.kill()
     assert not whole.is_torn
     assert found.is_torn
     assert found.allocs.tolist() == whole.allocs.tolist()

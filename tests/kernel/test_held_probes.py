@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -119,21 +120,17 @@ def test_the_next_probe_removes_a_leaked_breakpoint(go: GoTarget, context: Probe
 
 
 @pytest.mark.alone
-def test_a_breakpoint_that_stays_is_reported(
-    go: GoTarget, context: ProbeContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_breakpoint_that_stays_is_reported(go: GoTarget, context: ProbeContext) -> None:
     probes = held(go, context)
     held_probes.detach([probes], anchors_stay=True)
     left = leak(go, context)
 
-    def refused(*_: object, **__: object) -> None:
-        raise AttachFailed("no more probes")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(HeldProbes, "_start", refused)
-        with pytest.raises(AttachFailed, match="could not remove") as reported:
-            held_probes.detach([probes], anchors_stay=True)
+    # The kernel takes no more probes: this is no program.
+    probes.context = replace(context, uses_links=True, noop_program=context.until)
+    with pytest.raises(AttachFailed, match="could not remove") as reported:
+        held_probes.detach([probes], anchors_stay=True)
     assert [int(each, 16) for each in re.findall("0x[0-9a-f]+", str(reported.value))] == left
+    probes.context = context
     held_probes.detach([probes], anchors_stay=False)  # now they go
 
 

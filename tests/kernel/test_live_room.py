@@ -10,7 +10,7 @@ from ebpfprof.errors import AttachFailed, TargetGone
 from ebpfprof.profile.model import Kind
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
-from ebpfprof.recording.target import LiveTarget
+from ebpfprof.recording.loaded_profilers import ProcessRecordings
 from tests.builds import in_full
 from tests.kernel.kernel_state import has_probes, open_files
 from tests.kernel.live_counts import HANDS, counts
@@ -62,13 +62,13 @@ def test_removed_targets_free_their_slot() -> None:
 def test_targets_that_end_while_they_are_started_free_their_slot(
     kinds: tuple[Kind, ...], max_overhead: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attach = LiveSession._attach
+    start = ProcessRecordings.start
 
-    def killed_before(live: LiveSession, target: LiveTarget) -> None:
+    def killed_before(recordings: ProcessRecordings) -> int:
         steps.kill()
-        attach(live, target)
+        return start(recordings)
 
-    monkeypatch.setattr(LiveSession, "_attach", killed_before)
+    monkeypatch.setattr(ProcessRecordings, "start", killed_before)
     options = Options(kinds=kinds, max_overhead=max_overhead)
     with LiveSession(options, capacity=1) as live:
         files = []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -22,6 +24,8 @@ from tests.differential.stacks import by_stack
 from tests.kernel.programs import TARGETS
 from tests.targets_run import Target
 from tests.toolchains import toolchain
+
+ROWS = 8
 
 GO_RECORDS: dict[Waiting, tuple[str, str]] = {
     "block": ("blockops", "-blockrate=1"),
@@ -57,19 +61,17 @@ def record(folder: Path, kind: Waiting, *arguments: str) -> Outcome:
 
 @pytest.mark.parametrize("kind", ["block", *in_full("mutex")])
 @pytest.mark.parametrize(
-    ("limit", "size", "loss"),
-    [("_MAX_STACKS", 8, "stacks_full"), *in_full(("_MAX_WAITS", 4, "waits_full"))],
+    ("limit", "loss"),
+    [
+        (mock.patch.object(collector, "MAX_STACKS", ROWS), "stacks_full"),
+        *in_full((mock.patch.object(collector, "MAX_WAITS", 4), "waits_full")),
+    ],
 )
 def test_a_full_table_is_counted_and_the_rest_is_right(
-    kind: Waiting,
-    limit: str,
-    size: int,
-    loss: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    kind: Waiting, limit: AbstractContextManager[int], loss: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(collector, limit, size)
-    outcome = record(tmp_path, kind)
+    with limit:
+        outcome = record(tmp_path, kind)
 
     theirs, mine = by_stack(outcome.go), by_stack(outcome.ours)
     assert set(outcome.lost) == {loss}
@@ -77,23 +79,23 @@ def test_a_full_table_is_counted_and_the_rest_is_right(
     assert any(comment.startswith("incomplete: ") and loss in comment for comment in comments)
     assert mine
     assert set(mine) <= set(theirs)
-    if limit == "_MAX_STACKS":  # else some waits of each stack may have found a row
+    if loss == "stacks_full":  # else some waits of each stack may have found a row
         assert set(mine) != set(theirs)
     missing = sum(value.count for value in theirs.values())
     missing -= sum(value.count for value in mine.values())
     # Waits for the runtime's own semaphores are counted, too, which Go does not show; and of an
     # operation without a row, each park.
     assert missing <= outcome.lost[loss] < missing * 1.25
-    if limit == "_MAX_STACKS":
+    if loss == "stacks_full":
         assert all(mine[stack].count == theirs[stack].count for stack in mine)
-        assert len(mine) <= size
+        assert len(mine) <= ROWS
 
 
 @pytest.mark.full
 def test_with_a_full_table_of_lengths_counts_and_delays_are_as_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "_MAX_LENGTHS", 8)
+    monkeypatch.setattr(collector, "MAX_LENGTHS", 8)
     outcome = record(tmp_path, "block")
     theirs, mine = by_stack(outcome.go), by_stack(outcome.ours)
     assert set(outcome.lost) == {"lengths_full"}
@@ -111,7 +113,7 @@ def test_with_a_full_table_of_lengths_counts_and_delays_are_as_ever(
 def test_with_a_full_lock_table_releases_are_charged_the_woken_waiter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "_MAX_LOCKS", 1)
+    monkeypatch.setattr(collector, "MAX_LOCKS", 1)
     outcome = record(tmp_path, "mutex", "-only=^$", "-crowds=^mutexOf", "-churn=200")
 
     theirs, mine = by_stack(outcome.go), by_stack(outcome.ours)
@@ -135,7 +137,7 @@ def test_every_kind_of_loss_has_a_name_and_words() -> None:
 
 
 def test_losses_are_not_reported_for_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collector, "_MAX_STACKS", 8)
+    monkeypatch.setattr(collector, "MAX_STACKS", 8)
     block = toolchain("1.27").build(TARGETS / "blockops")
     with (
         Target.start(toolchain("1.27").build(TARGETS / "parked")) as quiet,

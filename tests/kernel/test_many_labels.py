@@ -52,7 +52,7 @@ def test_labelled_stacks_leave_room_for_waits(
     block_rate_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a removed process frees its labelled stacks for the next one."""
-    monkeypatch.setattr(collector, "_MAX_STACKS", ROOM)
+    monkeypatch.setattr(collector, "MAX_STACKS", ROOM)
     options = Options(kinds=("block",), block_rate_ns=block_rate_ns)
     with LiveSession(options, capacity=1) as live, Target.start(program("labels")) as serving:
         for turn in (1, 2):
@@ -68,7 +68,7 @@ def test_labelled_stacks_leave_room_for_waits(
 def test_labels_that_are_not_selected_use_no_map_entries(
     minor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "_MAX_STACKS", ROOM)
+    monkeypatch.setattr(collector, "MAX_STACKS", ROOM)
     monkeypatch.setattr(labels, "MAX_LABEL_SETS", ROOM)
     options = Options(kinds=("block",), labels=("tier", "shard"))
     with (

@@ -33,7 +33,7 @@ def test_locks_without_room_are_added_up_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And a removed process frees the room of its locks for the next one."""
-    monkeypatch.setattr(collector, "_MAX_STACKS", ROOM // collector._MANY_STACKS)
+    monkeypatch.setattr(collector, "MAX_STACKS", ROOM // collector.MANY_STACKS)
     options = Options(kinds=("block", "mutex"), lock_labels=True)
     with LiveSession(options, capacity=1) as live, Target.start(program("manylocks")) as running:
         for turn in (1, 2):
@@ -62,7 +62,7 @@ def test_locks_without_room_are_added_up_and_counted(
 
 
 def test_the_table_of_locks_has_a_row_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collector, "_MAX_STACKS", ROOM // collector._MANY_STACKS)
+    monkeypatch.setattr(collector, "MAX_STACKS", ROOM // collector.MANY_STACKS)
     options = Options(kinds=("mutex",), by_lock=True)
     with Target.start(program("manylocks")) as running, Session([running.pid], options) as session:
         session.start()
@@ -81,7 +81,7 @@ def test_labels_alone_distinguish_fewer_locks_than_the_table(
 
     Half of the ten stacks are those that waited, which a mutex profile does not show.
     """
-    monkeypatch.setattr(collector, "_FEW_LOCKS", 10)
+    monkeypatch.setattr(collector, "FEW_LOCKS", 10)
     for by_lock, reported in ((False, 5), (True, REQUESTS)):
         options = Options(kinds=("mutex",), lock_labels=True, by_lock=by_lock)
         with (

@@ -351,7 +351,7 @@ def test_with_a_full_table_open_waits_have_no_start_times(
 ) -> None:
     """For goroutines without a row the start of the wait is unknown, so none is shown."""
     room = 4
-    monkeypatch.setattr(collector, "_MAX_WAITS", room)
+    monkeypatch.setattr(collector, "MAX_WAITS", room)
     with Target.start(program("heldlocks")) as target:
         early = hang(target, "early")
         options = Options(kinds=("mutex",), open_waits=True, lock_labels=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
-from ebpfprof.goruntime.goroutines.labels import LEFT_OUT, LabelReader
+from ebpfprof.goruntime.goroutines.labels import LEFT_OUT
 from ebpfprof.goruntime.goroutines.parked import parked_goroutines
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Label, Profile
@@ -18,6 +18,7 @@ from ebpfprof.profilers.waits.open_waits import BEGAN_BEFORE
 from tests.builds import versions
 from tests.differential.mutexes import losses
 from tests.go_target import inspect
+from tests.kernel.acting_process import ActingProcess
 from tests.kernel.labelled_runs import (
     ACTORS,
     KEPT,
@@ -84,22 +85,17 @@ def test_open_waits_with_unreadable_labels_are_counted(version: str, tmp_path: P
     assert found["main.receive", frozenset({("request", "second")})] == 0
 
 
-def test_a_goroutine_woken_while_labels_are_read_is_not_shown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with Target.start(program("labels")) as target, Process(target.pid) as process:
+def test_a_goroutine_woken_while_labels_are_read_is_not_shown() -> None:
+    with Target.start(program("labels")) as target:
         target.ask("hold", "done")
         let_go: list[str] = []
-        read = LabelReader.read
 
-        def read_and_let_go(reader: LabelReader, address: int) -> tuple[Label, ...]:
-            found = read(reader, address)
-            if found and not let_go:
+        def behind(_: int, data: bytes) -> None:
+            if data.startswith(b"request") and not let_go:  # the key of a label
                 let_go.append(target.ask("let go", "done"))
-            return found
 
-        monkeypatch.setattr(LabelReader, "read", read_and_let_go)
-        parked = parked_goroutines(inspect(process), has_labels=True)
+        with ActingProcess(target.pid, behind) as process:
+            parked = parked_goroutines(inspect(process), has_labels=True)
     assert let_go
     assert [goroutine.labels for goroutine in parked.goroutines if goroutine.labels != ()] == []
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
-from ebpfprof.goruntime.goroutines.fields import GOID_SHIFT, SEQUENCE_SHIFT
-from ebpfprof.goruntime.goroutines.table import Heads
+from ebpfprof.goruntime.goroutines.parked import parked_goroutines
 from ebpfprof.goruntime.waits.dump import dump
 from ebpfprof.goruntime.waits.standing import DUMPED
+from symbolizer.codeanalysis.globals import allgs_address
 from tests.builds import NEWEST
-from tests.kernel.parked_program import running
+from tests.go_target import inspect
+from tests.kernel.acting_process import ActingProcess, sample_begun
+from tests.kernel.parked_program import poke, running, word
 from tests.tools.phantoms import Claim, search
 
 
@@ -32,24 +35,30 @@ def test_a_goroutine_that_moved_at_any_sample_of_a_dump_did_not_stand(
     moved_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """g.trackingSeq counts modulo 256, so a single sample may find what the one before found."""
-    samples = 0
-    read_table = GoroutineScanner.read_table
-
-    def changing(self: GoroutineScanner) -> Heads:
-        nonlocal samples
-        samples += 1
-        heads = read_table(self)
-        if samples == moved_at + 1:
-            heads.waits[heads.waits >> GOID_SHIFT == moving] ^= 1 << SEQUENCE_SHIFT
-        return heads
-
     with running(NEWEST, "plain") as run:
+        reads, memory = 0, run.go.target.memory
         (moving,) = run.reports["turnLeft"]["goids"]
         others = set(run.reports["send"]["goids"])
-        monkeypatch.setattr(GoroutineScanner, "read_table", changing)
-        found = dump(run.go, apart_s=0.05).goroutines
+        allgs = allgs_address(run.go.binary) + run.go.load_bias
+        (g,) = (one.address for one in parked_goroutines(run.go).goroutines if one.goid == moving)
+        at = g + run.go.binary.layout.offset("g", "trackingSeq")
+        before = word(memory, at)
+
+        def behind(address: int, _: bytes) -> None:
+            """Have it move just before a sample reads the goroutines, and back before the next."""
+            nonlocal reads
+            if address == allgs:
+                reads += 1
+                poke(run.target.pid, at, before ^ (sample_begun(reads) == moved_at))
+
+        with ActingProcess(run.target.pid, behind) as process:
+            go = inspect(process)
+            reads = 0
+            with monkeypatch.context() as patched:
+                patched.setattr(time, "monotonic", lambda: 0.0)  # or there may be fewer samples
+                found = dump(go, apart_s=0.05).goroutines
         run.target.kill()
     stood = {each.goid for each in found if each.stood_ns}
-    assert samples == DUMPED.samples - 1  # and the last one, at all of it
+    assert sample_begun(reads) >= DUMPED.samples - 1
     assert moving not in stood
     assert others <= stood

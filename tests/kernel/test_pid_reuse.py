@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import TargetGone
-from ebpfprof.process import process as target_module
+from ebpfprof.process.file_opener import FileOpener
 from ebpfprof.process.process import Target as Process
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import program
@@ -48,25 +48,27 @@ def another_with_pid(pid: int, file: Path) -> Iterator[None]:
         os.waitpid(pid, 0)
 
 
-def test_a_pid_reused_while_it_is_opened_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+class Reusing(FileOpener):
+    """Opens files of a target, of whose pid another process has taken possession meanwhile."""
+
+    def __init__(self, target: Target, file: Path, held: ExitStack) -> None:
+        self._target, self._file, self._held = target, file, held
+
+    def open(self, link: str) -> int:
+        self._target.kill()
+        self._held.enter_context(another_with_pid(self._target.pid, self._file))
+        return super().open(link)
+
+
+def test_a_pid_reused_while_it_is_opened_is_noticed() -> None:
     ticker = program("ticker")
-    with Target.start(ticker) as target, pytest.raises(TargetGone) as raised:
-        reuse_in_the_midst(target, ticker, monkeypatch)
+    with (
+        Target.start(ticker) as target,
+        ExitStack() as held,
+        pytest.raises(TargetGone) as raised,
+    ):
+        Process(target.pid, Reusing(target, ticker, held))
     assert f"Nothing was recorded: process {target.pid} ended" in str(raised.value)
-
-
-def reuse_in_the_midst(target: Target, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Open the target; once it is pinned, another one takes its place."""
-    check = target_module._wait_for_program
-    with ExitStack() as held:
-
-        def check_another(pid: int) -> None:
-            target.kill()
-            held.enter_context(another_with_pid(pid, file))
-            check(pid)
-
-        monkeypatch.setattr(target_module, "_wait_for_program", check_another)
-        Process(target.pid).close()
 
 
 def test_a_pid_reused_while_it_is_recorded_is_noticed(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_open_waits_have_no_goroutine_of_the_runtime(minor: str, tmp_path: Path)
 
 
 def test_a_profile_has_the_losses_that_concern_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collector, "_MAX_STACKS", 4)
+    monkeypatch.setattr(collector, "MAX_STACKS", 4)
     with Target.start(program("idle")) as target:
         options = Options(kinds=("block", "mutex", "cpu"), open_waits=True)
         with Session([target.pid], options) as session:

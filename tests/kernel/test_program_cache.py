@@ -80,7 +80,7 @@ def test_other_programs_do_not_use_the_cached_one(
     headers = tmp_path / "headers"
     subprocess.run(["cp", "-r", bpf_folder() / "headers", headers], check=True)
     (headers / "include/linux/version.h").write_text("#define LINUX_VERSION_CODE 1\n")
-    monkeypatch.setattr(compiler, "_headers", lambda: headers)
+    monkeypatch.setattr(compiler, "HEADERS", headers)
     assert compiled()[1]
     assert len(list(folder.iterdir())) == 6
 
@@ -144,22 +144,17 @@ def test_a_corrupt_cache_file_is_replaced(content: bytes, folder: Path) -> None:
     assert compiled() == (first, False)
 
 
-def test_offsets_of_the_kernel_s_structs_are_read_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(_: object) -> tuple[int, ...]:
-        raise KernelUnsupported("it is read again")
-
+def test_offsets_of_the_kernel_s_structs_are_read_once(folder: Path) -> None:
     wanted = (("task_struct", "mm"), ("thread_struct", "fsbase"))
     expected = btf.read_offsets(wanted)
     for corrupt in (None, b"{}", b'{"offsets of fields": [1]}', b'{"offsets of fields": ["", ""]}'):
         if corrupt is not None:
             only_file(folder).write_bytes(corrupt)
         assert btf.field_offsets(*wanted) == expected
-    monkeypatch.setattr(btf, "read_offsets", refused)
-    assert btf.field_offsets(*wanted) == expected
+    gone = folder / "there is no such file"
+    assert btf.field_offsets(*wanted, file=gone) == expected
     with pytest.raises(KernelUnsupported):
-        btf.field_offsets(*reversed(wanted))
+        btf.field_offsets(*reversed(wanted), file=gone)
 
 
 def test_the_oldest_programs_are_deleted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
-from ebpfprof.goruntime import process
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
-from symbolizer import GoBinary
-from symbolizer.codeanalysis.park_sites import ProbeSites, probe_sites
+from ebpfprof.recording.target import LiveTarget
 from tests.kernel.kernel_state import open_files
 from tests.kernel.programs import program
 from tests.targets_run import Target
@@ -22,17 +18,11 @@ from tests.targets_run import Target
 PROCESSES = 6
 
 
-@pytest.fixture
-def inspected(monkeypatch: pytest.MonkeyPatch) -> list[GoBinary]:
-    """What was inspected, in order."""
-    found: list[GoBinary] = []
-
-    def noted(binary: GoBinary) -> ProbeSites:
-        found.append(binary)
-        return probe_sites(binary)
-
-    monkeypatch.setattr(process, "probe_sites", noted)
-    return found
+def inspections(*targets: LiveTarget) -> int:
+    """How many inspections these have together."""
+    known = [target.recorded.go.sites for target in targets if target.recorded.go]
+    assert len(known) == len(targets)
+    return len({id(sites) for sites in known})
 
 
 def held_open(path: Path) -> bool:
@@ -40,15 +30,13 @@ def held_open(path: Path) -> bool:
     return str(path.resolve()) in open_files(os.getpid())
 
 
-def test_processes_of_a_file_share_its_inspection(
-    inspected: list[GoBinary], tmp_path: Path
-) -> None:
+def test_processes_of_a_file_share_its_inspection(tmp_path: Path) -> None:
     copy = Path(shutil.copy(program("steps"), tmp_path))
     with LiveSession(Options(), capacity=PROCESSES + 1) as live, ExitStack() as stack:
         starts = [program("steps")] * PROCESSES + [copy]
         running = [stack.enter_context(Target.start(path)) for path in starts]
         targets = [live.add(each.pid) for each in running]
-        assert len(inspected) == 2
+        assert inspections(*targets) == 2
         assert held_open(program("steps"))
         assert held_open(copy)
         # Each has its own pid, and the file stays open until the last process is removed.
@@ -63,22 +51,22 @@ def test_processes_of_a_file_share_its_inspection(
         assert not held_open(copy)
         assert not held_open(program("steps"))
         again = live.add(running[0].pid)
-        assert len(inspected) == 3
+        assert inspections(*targets, again) == 3
         live.remove(again)
 
 
-def test_threads_that_open_a_file_share_its_inspection(inspected: list[GoBinary]) -> None:
+def test_threads_that_open_a_file_share_its_inspection() -> None:
     with LiveSession(Options(), capacity=PROCESSES) as live, ExitStack() as stack:
         running = [stack.enter_context(Target.start(program("steps"))) for _ in range(PROCESSES)]
         with ThreadPoolExecutor(PROCESSES) as pool:
             targets = list(pool.map(live.add, [each.pid for each in running]))
-        assert len({id(target.recorded.go.binary) for target in targets if target.recorded.go}) == 1
+        assert inspections(*targets) == 1
         for target in targets:
             live.remove(target)
         assert not held_open(program("steps"))
 
 
-def test_a_rewritten_file_is_inspected_again(inspected: list[GoBinary], tmp_path: Path) -> None:
+def test_a_rewritten_file_is_inspected_again(tmp_path: Path) -> None:
     path = tmp_path / "program"
     with LiveSession(Options(), capacity=2) as live:
         shutil.copy(program("steps"), path)
@@ -88,6 +76,6 @@ def test_a_rewritten_file_is_inspected_again(inspected: list[GoBinary], tmp_path
             shutil.copy(program("ticker"), path)
             with Target.start(path) as second:
                 other = live.add(second.pid)
-                assert len(inspected) == 2
+                assert inspections(one, other) == 2
                 live.remove(other)
             live.remove(one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -61,23 +62,21 @@ def test_no_tracked_wait_is_longer_than_its_recording() -> None:
 
 
 @pytest.mark.parametrize("runs_queue", [False, True], ids=["one in eight", "every wait"])
-def test_if_not_all_probes_can_be_attached_none_stays(
-    runs_queue: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_if_not_all_probes_can_be_attached_none_stays(runs_queue: bool) -> None:
     config = WaitsConfig(block=True, mutex=False, one_in_eight=True, run_queue=runs_queue)
-    failing = "probes" if runs_queue else "run_probes"  # the last ones of each
-
-    def fail(*_: object) -> None:
-        raise AttachFailed("There is no room for them.")
-
+    no_room = AttachFailed("There is no room for them.")
+    last_ones = (
+        mock.patch.object(SiteTable, "probes", side_effect=no_room)
+        if runs_queue
+        else mock.patch.object(SiteTable, "run_probes", side_effect=no_room)
+    )
     with (
         Target.start(program("pingpong")) as target,
         Opened(target.pid) as process,
         WaitsCollector(1, config) as waits,
     ):
         waits.load()
-        monkeypatch.setattr(SiteTable, failing, fail)
         attach = waits.attach if runs_queue else waits.attach_one_in_eight
-        with pytest.raises(AttachFailed, match="no room"):
+        with last_ones, pytest.raises(AttachFailed, match="no room"):
             attach(0, inspect(process))
         assert not has_probes(target.pid)

@@ -78,8 +78,8 @@ def burnt(held: ExitStack, what: str, ways: int, *keys: str) -> Burnt:
 
 
 def test_a_small_sample_table_loses_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_table, "_LEAST_ROWS", ROWS)
-    monkeypatch.setattr(sample_table, "_ROOM_S", 0)
+    monkeypatch.setattr(sample_table, "LEAST_ROWS", ROWS)
+    monkeypatch.setattr(sample_table, "ROOM_S", 0)
     with ExitStack() as held:
         found = burnt(held, "burn", WAYS)
     assert found.lost == []
@@ -90,9 +90,9 @@ def test_a_small_sample_table_loses_no_sample(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_samples_without_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_table, "_LEAST_ROWS", ROWS)
-    monkeypatch.setattr(sample_table, "_ROOM_S", 0)
-    monkeypatch.setattr(sample_table, "_MAX_STACKS", 100)
+    monkeypatch.setattr(sample_table, "LEAST_ROWS", ROWS)
+    monkeypatch.setattr(sample_table, "ROOM_S", 0)
+    monkeypatch.setattr(sample_table, "MAX_STACKS", 100)
     with ExitStack() as held:
         found = burnt(held, "burn", WAYS)
     (loss,) = found.lost
@@ -150,8 +150,8 @@ def cpu_stacks() -> int:
 
 @pytest.mark.full
 def test_samples_without_a_reading_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_table, "_LEAST_ROWS", ROWS)
-    monkeypatch.setattr(sample_table, "_ROOM_S", 0)
+    monkeypatch.setattr(sample_table, "LEAST_ROWS", ROWS)
+    monkeypatch.setattr(sample_table, "ROOM_S", 0)
     gc.collect()  # what other tests have left
     before = cpu_stacks()
     largest, count = 0, 0

@@ -120,12 +120,21 @@ def test_the_period_is_in_cycles(hz: int, time_shift: int, time_mult: int, cycle
     assert perf.period_cycles(hz, time_shift, time_mult) == cycles
 
 
+def clock_page(time_shift: int, time_mult: int, capabilities: int = 0b11110) -> bytearray:
+    """What the kernel shows of the TSC with each perf event: struct perf_event_mmap_page."""
+    page = bytearray(b"\xff" * mmap.PAGESIZE)
+    struct.pack_into("<QHHI", page, 40, capabilities, 48, time_shift, time_mult)
+    return page
+
+
 def test_a_counter_is_pinned_and_of_fixed_period(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, ...]] = []
     opened = syscalls.perf_event_open
-    monkeypatch.setattr(perf, "_tsc_clock", lambda: (31, 1 << 30))
+    monkeypatch.setattr(mmap, "mmap", lambda *_: nullcontext(clock_page(31, 1 << 30)))
 
     def open_event(attr: syscalls.PerfEventAttr, pid: int, cpu: int) -> int:
+        if pid != -1:  # for the rate of the TSC
+            return opened(attr, pid, cpu)
         asked.append((attr.type, attr.config, attr.sample_period, attr.flags, pid, cpu))
         attr.type, attr.config, attr.sample_period = 1, 0, COUNTER_PERIOD
         return opened(attr, pid, cpu)
@@ -146,9 +155,11 @@ def test_a_counter_is_pinned_and_of_fixed_period(monkeypatch: pytest.MonkeyPatch
 
 def test_a_counter_that_does_not_count_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = syscalls.perf_event_open
-    monkeypatch.setattr(perf, "_tsc_clock", lambda: (31, 1 << 30))
+    monkeypatch.setattr(mmap, "mmap", lambda *_: nullcontext(clock_page(31, 1 << 30)))
 
     def open_event(attr: syscalls.PerfEventAttr, pid: int, cpu: int) -> int:
+        if pid != -1:  # for the rate of the TSC
+            return opened(attr, pid, cpu)
         attr.type, attr.config = 1, 7  # PERF_COUNT_SW_ALIGNMENT_FAULTS: x86 has none
         return opened(attr, pid, cpu)
 
@@ -176,9 +187,13 @@ def test_a_counter_that_does_not_count_is_not_used(monkeypatch: pytest.MonkeyPat
 def test_each_refusal_of_a_perf_event_has_its_error(
     monkeypatch: pytest.MonkeyPatch, code: int, *, hardware: bool, error: type[Exception]
 ) -> None:
-    monkeypatch.setattr(perf, "_tsc_clock", lambda: (31, 1 << 30))
+    monkeypatch.setattr(mmap, "mmap", lambda *_: nullcontext(clock_page(31, 1 << 30)))
+
+    opened = syscalls.perf_event_open
 
     def open_event(attr: syscalls.PerfEventAttr, pid: int, cpu: int) -> int:
+        if pid != -1:  # for the rate of the TSC
+            return opened(attr, pid, cpu)
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(syscalls, "perf_event_open", open_event)
@@ -197,8 +212,7 @@ def test_the_rate_of_the_tsc_is_the_kernel_s(
     time_mult: int,
     clock: tuple[int, int] | None,
 ) -> None:
-    page = bytearray(b"\xff" * mmap.PAGESIZE)
-    struct.pack_into("<QHHI", page, 40, capabilities, 48, 31, time_mult)
+    page = clock_page(31, time_mult, capabilities)
     monkeypatch.setattr(mmap, "mmap", lambda *_: nullcontext(page))
     if clock is None:
         with pytest.raises(perf.NoHardwareCounter, match="rate of the TSC"):

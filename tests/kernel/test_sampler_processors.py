@@ -45,7 +45,7 @@ def test_samplers_follow_processors_that_come_and_go(
 ) -> None:
     """The list is a made-up one; the tests below switch a real processor off."""
     online = tmp_path / "online"
-    monkeypatch.setattr(cpus, "_ONLINE", online)
+    monkeypatch.setattr(cpus, "ONLINE", online)
     first, second = online_now()[:2]
 
     online.write_text(f"{first}\n")
@@ -116,7 +116,7 @@ def test_samplers_follow_processors_that_come_and_go(
 def test_lists_of_processors_are_parsed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, expected: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(cpus, "_ONLINE", tmp_path / "online")
+    monkeypatch.setattr(cpus, "ONLINE", tmp_path / "online")
     (tmp_path / "online").write_text(text)
     assert online_cpus() == expected
 
@@ -125,7 +125,7 @@ def test_lists_of_processors_are_parsed(
 def test_a_corrupt_list_of_processors_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None
 ) -> None:
-    monkeypatch.setattr(cpus, "_ONLINE", tmp_path / "online")
+    monkeypatch.setattr(cpus, "ONLINE", tmp_path / "online")
     if text is not None:
         (tmp_path / "online").write_text(text)
     with pytest.raises(KernelUnsupported, match="does not list its processors"):

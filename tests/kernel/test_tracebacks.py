@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager
+from unittest import mock
 
 import pytest
 
@@ -49,23 +51,22 @@ CUT = b"...additional frames elided..."
 
 
 @pytest.mark.parametrize(
-    ("module", "limit", "value"),
+    "limit",
     [
-        (tracebacks, "_MOST_FRAMES", 300),
-        (tracebacks, "_MOST_FRAMES_TOGETHER", 300),
-        (tracebacks, "_MOST_FRAMES_OF_ONE", 40),
-        (tracebacks, "_MOST_BYTES", 4096),
+        mock.patch.object(tracebacks, "MOST_FRAMES", 300),
+        mock.patch.object(tracebacks, "MOST_FRAMES_TOGETHER", 300),
+        mock.patch.object(tracebacks, "MOST_FRAMES_OF_ONE", 40),
+        mock.patch.object(tracebacks, "MOST_BYTES", 4096),
     ],
+    ids=["frames", "frames together", "frames of one", "bytes"],
 )
-def test_a_target_cannot_make_stacks_use_all_memory(
-    module: object, limit: str, value: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_cannot_make_stacks_use_all_memory(limit: AbstractContextManager[int]) -> None:
     """What is left out is reported; goroutines with small stacks are there as ever."""
     with still(program("tracebacks")) as target:
         whole = read(target.pid, goroutines.traceback)
-        monkeypatch.setattr(module, limit, value)
-        cut = read(target.pid, goroutines.traceback)
-        text = read(target.pid, goroutines.text)
+        with limit:
+            cut = read(target.pid, goroutines.traceback)
+            text = read(target.pid, goroutines.text)
     assert CUT not in whole
     assert cut.count(CUT) > 5
     goids, all_goids = (set(GOID.findall(each)) for each in (cut, whole))
@@ -78,7 +79,7 @@ def test_a_target_cannot_make_stacks_use_all_memory(
 def test_a_target_cannot_make_labels_use_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with still(program("tracebacks")) as target:
         whole = read(target.pid, goroutines.text)
-        monkeypatch.setattr(tracebacks, "_MOST_LABEL_BYTES", 40)
+        monkeypatch.setattr(tracebacks, "MOST_LABEL_BYTES", 40)
         cut = read(target.pid, goroutines.text)
     left_out = b'# labels: {"labels_left_out":"all"}\n'
     assert left_out not in whole

@@ -87,7 +87,7 @@ def test_a_holder_that_is_to_last_takes_little_memory(monkeypatch: pytest.Monkey
 
     Those of a window stay what they are, and the anchor's holder is there for the pauses between.
     """
-    monkeypatch.setattr(probe_holders, "_LONG_MS", 600_000)  # not because it has lasted
+    monkeypatch.setattr(probe_holders, "LONG_MS", 600_000)  # not because it has lasted
     uses_links = uprobe_links.is_offered()
     nothing = syscalls.load_noop("kprobe", uprobes.attach_type(uses_links=uses_links))
     with Target.start(program("pingpong")) as running, Opened(running.pid) as target:

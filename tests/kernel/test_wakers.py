@@ -34,7 +34,7 @@ WAKERS = Options(kinds=("block", "wakers"))
 
 @pytest.mark.full
 def test_pairs_without_room_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collector, "_MAX_PAIRS", 3)
+    monkeypatch.setattr(collector, "MAX_PAIRS", 3)
     run = record(tmp_path, FEW, options=WAKERS)
     assert set(run.lost) == {"pairs_full"}
     pairs, block = by_stack(run.waiters), by_stack(run.ours["block"])

@@ -26,8 +26,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goroutines hang after a fiftieth of a second, and full samples may follow each other."""
     monkeypatch.setattr(hanging_module, "HANGS_NS", 20_000_000)
     monkeypatch.setattr(watch_module, "HANGING", HANGING._replace(ns=20_000_000))
-    monkeypatch.setattr(watch_module, "_SOON_S", 0.0)
-    monkeypatch.setattr(watch_module, "_FULL_SHARE", 1e9)
+    monkeypatch.setattr(watch_module, "SOON_S", 0.0)
+    monkeypatch.setattr(watch_module, "FULL_SHARE", 1e9)
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def test_circles_of_lock_waits_are_found() -> None:
 
 
 def test_of_too_many_goroutines_some_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_module, "_MOST_READ", 7)
+    monkeypatch.setattr(watch_module, "MOST_READ", 7)
     with oncall() as run, watching(run.target.pid) as watch:
         sample(watch)
         assert 0 < watch.found.goroutines <= 7

@@ -131,14 +131,14 @@ def test_unreadable_labels_between_windows_are_counted(
 def test_without_goroutine_samples_the_rest_is_there_and_the_failure_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read, reads = GoroutineSampler._sample, iter(range(1 << 30))
+    read, reads = GoroutineSampler.sample, iter(range(1 << 30))
 
     def fails(sampler: GoroutineSampler) -> None:
         if next(reads) > 1:
             raise UnreadableMemory("The list makes no sense.")
         read(sampler)
 
-    monkeypatch.setattr(GoroutineSampler, "_sample", fails)
+    monkeypatch.setattr(GoroutineSampler, "sample", fails)
     options = Options(kinds=("block",), max_overhead=1)
     with (
         Target.start(program("load"), f"-length={DEADLINE_S:.0f}s") as target,

@@ -9,9 +9,10 @@ import asyncio
 import sys
 from ast import literal_eval
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from textwrap import indent
+from unittest import mock
 
 import pytest
 
@@ -162,12 +163,15 @@ def test_what_an_ended_process_leaves_is_kept_for_a_time(monkeypatch: pytest.Mon
     run(work())
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MOST_LEFT", 2), ("MOST_LEFT_BYTES", 23)])
-def test_of_many_that_ended_the_last_ones_are_kept(
-    limit: str, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(flight_recorders, limit, most)
-
+@pytest.mark.parametrize(
+    "limit",
+    [
+        mock.patch.object(flight_recorders, "MOST_LEFT", 2),
+        mock.patch.object(flight_recorders, "MOST_LEFT_BYTES", 23),
+    ],
+    ids=["number", "bytes"],
+)
+def test_of_many_that_ended_the_last_ones_are_kept(limit: AbstractContextManager[int]) -> None:
     async def work() -> None:
         targets = [FakeTarget(PID + number) for number in range(4)]
         async with keeping(LEAVES, *targets) as (recorders, processes):
@@ -177,7 +181,8 @@ def test_of_many_that_ended_the_last_ones_are_kept(
             await until(lambda: not recorders._recorded and len(recorders._left) == 2)
             assert set(recorders._left) == recorders._manager.kept
 
-    run(work())
+    with limit:
+        run(work())
 
 
 def test_one_that_fails_says_why_and_is_started_again(

@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.errors import UnsupportedGo
-from ebpfprof.export import json_profile, pprof
-from ebpfprof.goruntime.open_processes import OpenProcess
+from ebpfprof.export import pprof
 from ebpfprof.process.process import TargetEnd
 from ebpfprof.profile.delta import totals
 from ebpfprof.profile.handlers import HANDLER
-from ebpfprof.profile.kind import ProfileKind
 from ebpfprof.profile.model import Label, Profile
 from ebpfprof.server import app as app_module
-from ebpfprof.server import goroutines, page_api
+from ebpfprof.server import page_api
 from tests.continuous.fakes import PID, FakeTarget, go_process
 from tests.continuous.loops import run, until
+from tests.kernel.programs import program
 from tests.server.fakes import Answer, Service, recorded
+from tests.targets_run import Target
 
 pytestmark = pytest.mark.usefixtures("checks_often")
 
@@ -181,7 +181,7 @@ def test_a_file_may_be_that_of_a_handler() -> None:
 def test_a_profile_includes_the_current_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(page_api, "_FRESH_S", 0.0)
+    monkeypatch.setattr(page_api, "FRESH_S", 0.0)
 
     async def work() -> None:
         target = FakeTarget(PID)
@@ -242,16 +242,18 @@ def test_profiles_of_an_ended_process_stay() -> None:
     run(work())
 
 
-def test_a_bug_is_reported_without_details(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+class BrokenHandlers:
+    """As ProcessHandlers, with a bug."""
+
+    def labelled(self, profiles: Sequence[Profile]) -> list[Profile]:
+        raise RuntimeError("secret \x1b[2J")
+
+
+def test_a_bug_is_reported_without_details(capsys: pytest.CaptureFixture[str]) -> None:
     async def work() -> None:
         service, _ = await recorded(1)
-
-        def broken(*_: object) -> None:
-            raise RuntimeError("secret \x1b[2J")
-
-        monkeypatch.setattr(json_profile, "encode", broken)
+        (process,) = service.manager.processes
+        process.handlers = BrokenHandlers()
         with pytest.raises(RuntimeError):  # for the server, which ends the connection
             await service.client.ask(f"/api/targets/{PID}/profile")
 
@@ -330,17 +332,9 @@ def test_the_load_of_each_process_is_listed() -> None:
     run(work())
 
 
-def test_what_is_read_from_memory_is_there_without_a_recording(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def read(process: OpenProcess, kind: ProfileKind) -> Profile:
-        assert process.target.pid == os.getpid()
-        return kind.make_profile([], [], time_ns=time.time_ns(), duration_ns=0)
-
-    monkeypatch.setattr(goroutines, "profile", read)
-
-    async def work() -> None:
-        target = FakeTarget(os.getpid())
+def test_what_is_read_from_memory_is_there_without_a_recording() -> None:
+    async def work(pid: int) -> None:
+        target = FakeTarget(pid)
         service = await Service.of(target, FakeTarget(PID))
         path = f"/api/targets/{target.pid}"
         times = await service.client.ask(f"{path}/timeline?kind=goroutine")
@@ -351,12 +345,13 @@ def test_what_is_read_from_memory_is_there_without_a_recording(
         assert heap.status == 404  # there is no such process
         assert target.starts == 0
 
-    run(work())
+    with Target.start(program("ticker")) as ticker:
+        run(work(ticker.pid))
 
 
 def test_asking_for_the_latest_ends_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or steps of the timeline would be as short as requests are frequent."""
-    monkeypatch.setattr(page_api, "_FRESH_S", 0.0)
+    monkeypatch.setattr(page_api, "FRESH_S", 0.0)
 
     async def work() -> None:
         target = FakeTarget(PID)

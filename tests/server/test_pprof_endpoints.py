@@ -14,8 +14,8 @@ from ebpfprof.export import pprof
 from ebpfprof.process.process import TargetEnd
 from ebpfprof.profile.lock_labels import lock_labels
 from ebpfprof.profile.model import Profile
-from ebpfprof.profilers import registry
 from ebpfprof.profilers.cpu.kind import CPU
+from ebpfprof.profilers.registry import registered
 from ebpfprof.server import pprof_endpoints
 from tests.builds import in_full
 from tests.continuous.fakes import PID, FakeTarget
@@ -89,26 +89,31 @@ def test_seconds_give_the_events_of_that_time(name: str, kind: str) -> None:
     run(work())
 
 
-def test_the_cpu_profile_has_the_time_of_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_request_records_has_the_time_of_its_start() -> None:
+    """CPU profiles: of so many seconds, or of those of the endpoint, here of a short one."""
     assert CPU.endpoint is not None
-    short = replace(CPU, endpoint=replace(CPU.endpoint, seconds=1))
-    monkeypatch.setitem(registry._kinds, "cpu", short)
+    assert (CPU.endpoint.name, CPU.endpoint.seconds) == ("profile", 30)
+    brief = replace(CPU.endpoint, name="brief", seconds=1)
+    short = replace(CPU, name="brief", key="", options=(), endpoint=brief)
 
     async def work() -> None:
-        target = FakeTarget(PID)
+        target = FakeTarget(PID, kinds=("cpu", "brief"))
         service, running = await server(target)
         before_ns = time.time_ns()
         queries = ("", "?seconds=0", "?seconds=-1", "?seconds=0.5", "?seconds=junk")
-        asked = [service.client.ask(f"/debug/pprof/profile{query}") for query in queries]
-        for answer in await asyncio.gather(*asked):
+        paths = (*(f"brief{query}" for query in queries), "profile?seconds=1")
+        asked = [service.client.ask(f"/debug/pprof/{path}") for path in paths]
+        for path, answer in zip(paths, await asyncio.gather(*asked), strict=True):
             found = profile_of(answer)
-            assert answer.headers["content-disposition"] == 'attachment; filename="profile"'
+            name = path.partition("?")[0]
+            assert answer.headers["content-disposition"] == f'attachment; filename="{name}"'
             assert found.sample_types[0].type == "samples"
             assert before_ns <= found.time_ns
             assert found.time_ns + 1_000_000_000 <= time.time_ns()
         await ended(service, running)
 
-    run(work())
+    with registered(short):
+        run(work())
 
 
 def test_the_sums_are_never_silently_empty(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from tests.targets_run import Target
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "CHECK_S", 0.001)
     monkeypatch.setattr(module, "INTERVAL_S", 0.0)
-    monkeypatch.setattr(module, "_SHARE", 1e9)
+    monkeypatch.setattr(module, "SHARE", 1e9)
 
 
 class Counting(OpenProcesses):
@@ -67,7 +67,7 @@ def points(series: ProcessSeries, process: RecordedProcess) -> list[dict[str, An
 
 
 def test_a_program_that_is_not_go_has_its_cpu_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST", 5)
+    monkeypatch.setattr(module, "MOST", 5)
 
     async def work() -> None:
         async with served(os.getpid()) as (manager, process, series):
@@ -113,7 +113,7 @@ def test_old_moments_are_left_out_and_the_pace_follows_the_cost(
             await until(lambda: len(points(series, process)) > 3)
             monkeypatch.setattr(module, "KEPT_S", -60.0)
             assert points(series, process) == []
-            monkeypatch.setattr(module, "_SHARE", 1e-9)
+            monkeypatch.setattr(module, "SHARE", 1e-9)
             await until(lambda: series._sampled[process].due_s > monotonic() + 600)
 
     run(work())

@@ -19,7 +19,7 @@ async def state_of(service: Service) -> tuple[str, str]:
 
 
 def test_a_process_has_one_state_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_api, "_FRESH_S", 0.0)
+    monkeypatch.setattr(page_api, "FRESH_S", 0.0)
 
     async def work() -> None:
         target = FakeTarget(PID)

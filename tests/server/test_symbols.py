@@ -84,7 +84,7 @@ def test_a_text_looks_each_address_up_once(
 
 def test_the_answer_has_a_bound(ticker: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names may be long, and each may be asked for a hundred thousand times."""
-    monkeypatch.setattr(symbol_endpoint, "_MAX_NAMES", 1000)
+    monkeypatch.setattr(symbol_endpoint, "MAX_NAMES_BYTES", 1000)
     status, output = asked_of(replace(FakeTarget(PID), pid=ticker.pid), b"0x401000+" * 10_000)
     assert status == 413
     assert output == b"The names of these addresses take more than 1000 bytes: ask for fewer.\n"
@@ -93,7 +93,7 @@ def test_the_answer_has_a_bound(ticker: Target, monkeypatch: pytest.MonkeyPatch)
 def test_a_body_that_never_arrives_times_out(
     ticker: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(symbol_endpoint, "_BODY_S", 0.05)
+    monkeypatch.setattr(symbol_endpoint, "BODY_S", 0.05)
     status, output = asked_of(replace(FakeTarget(PID), pid=ticker.pid), None)
     assert status == 408
     assert output == b"The addresses did not come within 0.05 s.\n"

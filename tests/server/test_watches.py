@@ -58,10 +58,11 @@ def test_a_deadlock_is_found_while_a_client_asks() -> None:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "CHECK_S", 0.001)
-    monkeypatch.setattr(watches_module, "_QUICK", (0.0, 0.0))
-    monkeypatch.setattr(watches_module, "_SLOW", (0.0, 0.0))
-    for name, value in (("_SOON_S", 0.0), ("_FULL_SHARE", 1e9), ("_QUICK_SHARE", 1e9)):
-        monkeypatch.setattr(watch_module, name, value)
+    monkeypatch.setattr(watches_module, "QUICK_S", (0.0, 0.0))
+    monkeypatch.setattr(watches_module, "SLOW_S", (0.0, 0.0))
+    monkeypatch.setattr(watch_module, "SOON_S", 0.0)
+    monkeypatch.setattr(watch_module, "FULL_SHARE", 1e9)
+    monkeypatch.setattr(watch_module, "QUICK_SHARE", 1e9)
     monkeypatch.setattr(hanging_module, "HANGS_NS", 20_000_000)
     monkeypatch.setattr(watch_module, "HANGING", HANGING._replace(ns=20_000_000))
 

@@ -34,10 +34,10 @@ _BUNDLES: Final = (
     "run/containers/storage/overlay-containers/{}/userdata/config.json",
     "var/lib/containers/storage/overlay-containers/{}/userdata/config.json",
 )
-_MAX_BUNDLE_BYTES: Final = 1 << 20
+MAX_BUNDLE_BYTES: Final = 1 << 20
 _MAX_NAMES: Final = 100_000
 _FRESH_S: Final = 2.0
-_MAX_KEPT: Final = 4096
+MAX_KEPT: Final = 4096
 MAX_TEXT: Final = 1024
 
 
@@ -92,8 +92,8 @@ class NodeFiles:
         for path in _BUNDLES:
             with suppress(OSError):
                 with open(os.path.join(self._root, path.format(container)), "rb") as file:
-                    names = of_bundle(file.read(_MAX_BUNDLE_BYTES + 1))
-                if len(self._bundles) >= _MAX_KEPT:
+                    names = of_bundle(file.read(MAX_BUNDLE_BYTES + 1))
+                if len(self._bundles) >= MAX_KEPT:
                     self._bundles.clear()
                 self._bundles[container] = names  # a container's bundle never changes
                 break

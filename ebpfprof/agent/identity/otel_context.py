@@ -15,9 +15,9 @@ from ebpfprof.agent.identity.attributes import NoAttributesError, of_process_con
 from ebpfprof.kernel.remote_memory import peek
 from ebpfprof.system.first_thread import reading_pid
 
-_MAX_MAPS_BYTES: Final = 8 << 20
-_MAX_MAPPINGS: Final = 4
-_MAX_PAYLOAD_BYTES: Final = 64 << 10
+MAX_MAPS_BYTES: Final = 8 << 20
+MAX_MAPPINGS: Final = 4
+MAX_PAYLOAD_BYTES: Final = 64 << 10
 _TRIES: Final = 3
 _SIGNATURE: Final = b"OTEL_CTX"
 _VERSION: Final = 2
@@ -34,10 +34,10 @@ def published_attributes(pid: int) -> dict[str, str]:
     """The attributes that the process publishes; {} without any, or if they are malformed."""
     try:
         with open(f"/proc/{reading_pid(pid)}/maps", "rb") as file:
-            maps = file.read(_MAX_MAPS_BYTES)
+            maps = file.read(MAX_MAPS_BYTES)
     except OSError:
         return {}
-    for address in addresses(maps)[:_MAX_MAPPINGS]:
+    for address in addresses(maps)[:MAX_MAPPINGS]:
         if (message := _message(pid, address)) is not None:
             try:
                 return of_process_context(message)
@@ -60,7 +60,7 @@ def _message(pid: int, address: int) -> bytes | None:
         if len(header) < _HEADER.size:
             return None
         signature, version, size, published_ns, payload = _HEADER.unpack(header)
-        if (signature, version) != (_SIGNATURE, _VERSION) or size > _MAX_PAYLOAD_BYTES:
+        if (signature, version) != (_SIGNATURE, _VERSION) or size > MAX_PAYLOAD_BYTES:
             return None
         if not published_ns or payload >> 63:
             continue

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ebpfprof.agent.settings import SinkSettings
     from ebpfprof.agent.sinks.sink import Delivery
 
-_BACKENDS: Final[dict[str, Callable[[], Backend]]] = {
+BACKENDS: Final[dict[str, Callable[[], Backend]]] = {
     "otlp": OtlpBackend,
     "parca": ParcaBackend,
     "pyroscope": PyroscopeBackend,
@@ -25,7 +25,7 @@ _BACKENDS: Final[dict[str, Callable[[], Backend]]] = {
 
 def remote_delivery(settings: SinkSettings) -> Delivery:
     """The delivery to the backend of these settings."""
-    backend = _BACKENDS[settings.type]()
+    backend = BACKENDS[settings.type]()
     windows = RemoteDelivery(HttpClient(settings, backend.path), backend)
     if settings.type != "otlp":
         return windows

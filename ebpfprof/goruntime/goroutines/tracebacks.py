@@ -45,12 +45,12 @@ _UNKNOWN_STATUS: Final = "???"
 _NO_REASON: Final = "Zero"
 _PAUSES_S: Final = (0, 0, 0.001, 0.003, 0.009)  # before attempts
 _LEAST_BYTES: Final = 256  # of stacks that are copied together
-_MOST_BYTES: Final = 16 << 20  # of one stack: the frames beyond are missing
+MOST_BYTES: Final = 16 << 20  # of one stack: the frames beyond are missing
 _TOGETHER_BYTES: Final = 8 << 20  # but for a stack that is larger by itself
-_MOST_FRAMES: Final = 1 << 22  # of all stacks together
-_MOST_FRAMES_TOGETHER: Final = 1 << 20  # of those that are read together
-_MOST_FRAMES_OF_ONE: Final = 1 << 17
-_MOST_LABEL_BYTES: Final = 64 << 20  # of all goroutines, also where they share a set
+MOST_FRAMES: Final = 1 << 22  # of all stacks together
+MOST_FRAMES_TOGETHER: Final = 1 << 20  # of those that are read together
+MOST_FRAMES_OF_ONE: Final = 1 << 17
+MOST_LABEL_BYTES: Final = 64 << 20  # of all goroutines, also where they share a set
 _NO_ROOM: Final = ((LEFT_OUT.encode(), b"all"),)
 
 
@@ -98,11 +98,11 @@ class TracebackReader:
         Raises TargetGone, UnreadableMemory or GoTableError.
         """
         self._known_labels.clear()
-        self._label_bytes_left = _MOST_LABEL_BYTES
-        frames_left = _MOST_FRAMES
+        self._label_bytes_left = MOST_LABEL_BYTES
+        frames_left = MOST_FRAMES
         places = self._places(self._table.read())
         for first in range(0, len(places.addresses), AT_ONCE):
-            together = self._frames_left = min(frames_left, _MOST_FRAMES_TOGETHER)
+            together = self._frames_left = min(frames_left, MOST_FRAMES_TOGETHER)
             records, stacks = self._read(places.part(slice(first, first + AT_ONCE)))
             frames_left -= together - self._frames_left
             read_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC) + (self._ahead_ns or 0)
@@ -173,7 +173,7 @@ class TracebackReader:
             pc, sp, hi = (int(column[row]) for column in (copies.pcs, copies.sps, copies.g["hi"]))
             in_syscall = bool(copies.g["syscall_sp"][row])
             copy = StackCopy(pc, sp, hi, in_syscall, sp, copier.copy(row).tobytes())
-            most = min(self._frames_left, _MOST_FRAMES_OF_ONE)
+            most = min(self._frames_left, MOST_FRAMES_OF_ONE)
             walk = self._walker.walk(copy, most=most)
             self._frames_left -= len(walk.pcs)
             walked.append((int(numbers[row]), copy, walk))
@@ -272,7 +272,7 @@ def _by_size(
     """These places by the size of their stacks, in bytes: as many as fit into some megabytes."""
     his, sps = places.his[numbers], places.sps[numbers]
     used = np.where(his > sps, his - sps, np.uint64(0))
-    powers = np.ceil(np.log2(np.clip(used, _LEAST_BYTES, _MOST_BYTES).astype(np.float64)))
+    powers = np.ceil(np.log2(np.clip(used, _LEAST_BYTES, MOST_BYTES).astype(np.float64)))
     for power in np.unique(powers).tolist():
         size = 1 << int(power)
         group, together = numbers[powers == power], max(1, _TOGETHER_BYTES // size)

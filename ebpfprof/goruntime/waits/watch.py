@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from ebpfprof.profile.hanging import Hanging
 
 _SPREAD: Final = (0.7, 1.3)  # times the interval: a program may do something regularly
-_QUICK_SHARE: Final = 0.005  # of a processor; twice that for full samples
-_FULL_SHARE: Final = 0.01
-_SOON_S: Final = 5.0
+QUICK_SHARE: Final = 0.005  # of a processor; twice that for full samples
+FULL_SHARE: Final = 0.01
+SOON_S: Final = 5.0
 _MOST: Final = 16
-_MOST_READ: Final = 50_000  # a sample of all their stacks takes about 200 MB for a second or two
+MOST_READ: Final = 50_000  # a sample of all their stacks takes about 200 MB for a second or two
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class GoroutineWatch:
         """Open the target's memory. Raises TargetGone, PermissionDenied or CorruptBinary."""
         self._go = go
         with _for_user(go):
-            self._dumper = GoroutineDumper(go, most=_MOST_READ)
+            self._dumper = GoroutineDumper(go, most=MOST_READ)
         self._judge = self._dumper.judge()
         self._leaks = LeakWatch()
         self._seen: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
@@ -122,7 +122,7 @@ class GoroutineWatch:
                 self._sample_stacks(standing, now_ns, full_every_s)
             self._seen = standing.waits
         self._update(now_ns)
-        return max(interval_s * random.uniform(*_SPREAD), cost_s / _QUICK_SHARE)
+        return max(interval_s * random.uniform(*_SPREAD), cost_s / QUICK_SHARE)
 
     def _sample_stacks(self, standing: Standing, now_ns: int, full_every_s: float) -> None:
         began_s = time.thread_time()
@@ -137,7 +137,7 @@ class GoroutineWatch:
         if is_due:
             leaks = tuple(map(_example, self._leaks.add(dump)[:_MOST]))
         self._soonest_ns = now_ns + round(
-            1e9 * max(_SOON_S, (time.thread_time() - began_s) / _FULL_SHARE)
+            1e9 * max(SOON_S, (time.thread_time() - began_s) / FULL_SHARE)
         )
         if is_due:
             self._full_due_ns = max(self._soonest_ns, now_ns + round(1e9 * full_every_s))

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from ebpfprof.kernel.program import BpfProgram
     from ebpfprof.profile.model import Label
 
-_LEAST_ROWS: Final = 1 << 12
+LEAST_ROWS: Final = 1 << 12
 _MOST_ROWS: Final = 1 << 15  # about 1.6 KB each
-_ROOM_S: Final = 4
+ROOM_S: Final = 4
 # Of one SampleSums: about 0.3 KB each, and 1 KB while we write a profile.
-_MAX_STACKS = 1 << 17
+MAX_STACKS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def rows_for(hz: int, processors: int) -> int:
 
     make_room() runs several times a second; the other rows are for times when we wait for a CPU.
     """
-    return min(_MOST_ROWS, max(_LEAST_ROWS, _ROOM_S * hz * processors))
+    return min(_MOST_ROWS, max(LEAST_ROWS, ROOM_S * hz * processors))
 
 
 class SampleTable:
@@ -150,7 +150,7 @@ class SampleTable:
 
     def _add(self, target: int, stack: CpuStack, count: int) -> None:
         for sums in self._sums[target]:
-            if stack in sums.taken_out or len(sums.taken_out) < _MAX_STACKS:
+            if stack in sums.taken_out or len(sums.taken_out) < MAX_STACKS:
                 sums.taken_out[stack] += count
             else:
                 self.lost[target] += count

@@ -11,7 +11,7 @@ from ebpfprof.kernel import perf_events
 from ebpfprof.kernel.program import BpfProgram
 from ebpfprof.system.closing import Closing
 
-_ONLINE = Path("/sys/devices/system/cpu/online")
+ONLINE = Path("/sys/devices/system/cpu/online")
 
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
@@ -22,11 +22,11 @@ def online_cpus() -> tuple[int, ...]:
     Raises KernelUnsupported if /sys does not list them.
     """
     try:
-        text = _ONLINE.read_text()
+        text = ONLINE.read_text()
         ranges = [_numbers(part) for part in text.strip().split(",")]
     except (OSError, ValueError) as error:
         raise KernelUnsupported(
-            f"The kernel does not list its processors ({_ONLINE}: {error}). Mount /sys."
+            f"The kernel does not list its processors ({ONLINE}: {error}). Mount /sys."
         ) from error
     return tuple(cpu for numbers in ranges for cpu in numbers)
 

@@ -39,16 +39,16 @@ if TYPE_CHECKING:  # the session imports them while BCC compiles
     from symbolizer.codeanalysis.tracked_waits import TrackedWaitSites
 
 _WAITERS_BITS = c_facts.number("waits/locks.h", "WAITERS_BITS")
-_MAX_WAITS = (1 << _WAITERS_BITS) - 1  # rows of goroutines that wait: as many as a lock can count
+MAX_WAITS = (1 << _WAITERS_BITS) - 1  # rows of goroutines that wait: as many as a lock can count
 _USUAL_WAITS = 1 << 18
 _GROWTH = 4  # times as many goroutines as now may wait later
-_MAX_STACKS = 1 << 15
-_MANY_STACKS = 2  # times as many with by_lock, with wakers, and for more than _FEW_TARGETS
-_MAX_PAIRS = 1 << 16
-_MAX_LENGTHS = 1 << 17  # four rows for each stack, of pairs and run queues, too: most have fewer
+MAX_STACKS = 1 << 15
+MANY_STACKS = 2  # times as many with by_lock, with wakers, and for more than _FEW_TARGETS
+MAX_PAIRS = 1 << 16
+MAX_LENGTHS = 1 << 17  # four rows for each stack, of pairs and run queues, too: most have fewer
 _FEW_TARGETS = 8
-_MAX_LOCKS = 1 << 16
-_FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes about 0.2 ms, at each reading a part of it
+MAX_LOCKS = 1 << 16
+FEW_LOCKS = 1 << 10  # stacks of locks: naming one takes about 0.2 ms, at each reading a part of it
 _LARGE_MAPS = (
     *("MAX_WAITS", "MAX_STACKS", "MAX_LOCKS", "MAX_LABEL_SETS", "MAX_SLEEPERS", "MAX_PAIRS"),
     *("MAX_LENGTHS", "MAX_CHOSEN_LABELS"),
@@ -168,26 +168,26 @@ class WaitsCollector(BoundedProbes):
         `goroutines` is the number of goroutines of all targets, 0 if unknown. Raises what
         BpfProgram raises.
         """
-        stacks = _MAX_STACKS * (_MANY_STACKS if self._config.by_lock else 1)
-        stacks *= _MANY_STACKS if self._config.wakers else 1
-        stacks *= _MANY_STACKS if self._targets > _FEW_TARGETS else 1
+        stacks = MAX_STACKS * (MANY_STACKS if self._config.by_lock else 1)
+        stacks *= MANY_STACKS if self._config.wakers else 1
+        stacks *= MANY_STACKS if self._targets > _FEW_TARGETS else 1
         rows = {
-            "waits": min(max(_USUAL_WAITS, _GROWTH * goroutines), _MAX_WAITS),
+            "waits": min(max(_USUAL_WAITS, _GROWTH * goroutines), MAX_WAITS),
             "stacks": stacks,
             "totals": stacks,
-            "locks": _MAX_LOCKS,
+            "locks": MAX_LOCKS,
             **labels.rows(self._config.label_keys),
             "sleepers": runtime_locks.MAX_SLEEPERS,
-            "pairs": _MAX_PAIRS,
-            "counted_wakers": _MAX_WAITS,
-            "tracked": min(max(_USUAL_WAITS, _GROWTH * goroutines), _MAX_WAITS),
+            "pairs": MAX_PAIRS,
+            "counted_wakers": MAX_WAITS,
+            "tracked": min(max(_USUAL_WAITS, _GROWTH * goroutines), MAX_WAITS),
             "spreads": stacks,
-            "lengths": _MAX_LENGTHS * stacks // _MAX_STACKS,
+            "lengths": MAX_LENGTHS * stacks // MAX_STACKS,
         }
         self._program.load(rows, grows=frozenset(rows))
         labels.choose(self._program, self._config.label_keys)
         self.tables.stacks.keep_labelled(stacks // 2)
-        most_locked = _FEW_LOCKS if self._config.few_locks else _MAX_STACKS
+        most_locked = FEW_LOCKS if self._config.few_locks else MAX_STACKS
         self.tables.stacks.keep_locked(min(stacks // 2, most_locked))
         if self._config.tracks_waits:
             self.alarms = BudgetAlarms(self._program)

@@ -110,4 +110,4 @@ def test_ten_thousand_stacks_take_less_than_ten_mb() -> None:
     # kernel/bpf/hashtab.c, Linux 5.15 to 6.18: a row in a slab of 192 bytes, a bucket in 16 bytes.
     row = 48 + 8 + c_facts.struct("waits/lengths.h", "lengths").itemsize
     assert row <= 192
-    assert len(keys) * 192 + collector._MAX_LENGTHS * 16 + own < 10 * MB
+    assert len(keys) * 192 + collector.MAX_LENGTHS * 16 + own < 10 * MB
