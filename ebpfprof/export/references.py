@@ -36,7 +36,6 @@ def document(
         "used_bytes": references.used,
         "changed_objects": references.changed,
         "changed_bytes": references.changed_bytes,
-        "unread_bytes": references.unread,
         "left_out_bytes": references.left_out,
         "stacks_missed": references.stacks_missed,
         "leaked_goroutines": list(references.leaked.ids),

@@ -76,10 +76,10 @@ class References:
     """All roots, those with the most bytes first.
 
     `objects` and `used` (bytes) were reached. `changed` objects, of `changed_bytes`, hung on a
-    reference that was another one when it was read again: they belong to no path. `unread` is how
-    many bytes could not be searched for references, `left_out` how many of the heap were not
-    counted at all: both beyond limits. `stacks_missed` counts goroutines whose stack could not be
-    read. `leaked` are goroutines that can never continue.
+    reference that was another one when it was read again: they belong to no path, and what only
+    they lead to was not read. `left_out` is how many bytes of the heap were not read: beyond the
+    limits, or because spans contradict each other. `stacks_missed` counts goroutines whose stack
+    could not be read. `leaked` are goroutines that can never continue.
     """
 
     roots: tuple[RootPaths, ...]
@@ -87,7 +87,6 @@ class References:
     used: int
     changed: int = 0
     changed_bytes: int = 0
-    unread: int = 0
     left_out: int = 0
     stacks_missed: int = 0
     leaked: LeakedGoroutines = LeakedGoroutines()

@@ -150,7 +150,7 @@ def test_what_its_variables_keep_is_found(target: Target) -> None:
         found = ReferenceReader(process.go())
         freed = found.freed_addresses(KEPT)
         assert len(freed) == 500
-        assert found.scan.is_whole
+        assert found.scan.heap.is_whole
         (root,) = (r.paths for r in found.references().roots if r.paths.label == KEPT)
     assert (root.total_objects, root.total) == (500, 500 * 896)
 

@@ -133,13 +133,10 @@ def notes(references: References) -> list[str]:
             f"{_bytes(references.changed_bytes)} in {counted(references.changed, 'object')} belong "
             "to no path: their references changed while they were read."
         )
-    if references.unread:
-        lines.append(
-            f"{_bytes(references.unread)} of the heap were not searched for references: there are "
-            "too many. What only they keep is missing."
-        )
     if references.left_out:
-        lines.append(f"{_bytes(references.left_out)} of the heap are beyond what can be read.")
+        lines.append(
+            f"{_bytes(references.left_out)} of the heap are missing: at most 32 GiB can be read."
+        )
     if references.stacks_missed:
         lines.append(
             f"The stacks of {counted(references.stacks_missed, 'goroutine')} could not be read."

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ebpfprof.errors import EbpfprofError
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from ebpfprof.process.memory import Memory
 
 WORD_BYTES: Final = 8
+MAX_SLOTS: Final = 1 << 25
+"""Of a heap with more slots no references are kept; a slot takes about 24 bytes of our memory."""
 MAX_EDGES: Final = 100_000_000
 """More references are not kept; one takes 8 bytes of our memory."""
 _MAX_TYPES: Final = 1 << 20
@@ -28,6 +32,10 @@ _LARGEST_WITHOUT_TYPE: Final = 512
 _LARGEST_SMALL: Final = 32768
 _IS_FIRST: Final = np.uint32(1)
 _MAX_OFFSET: Final = 0x7FFF_FFFF  # in words
+
+
+class HeapTooLarge(EbpfprofError):  # noqa: N818 (reads better where it is raised)
+    """There are too many objects or references to keep all references."""
 
 
 class Chunk:
@@ -122,16 +130,17 @@ class Graph:
 
     Those of slot `n` are the elements from `first[n]` to `first[n + 1]`: `targets` are slots.
     `types` has the address of the type that the heap records of a slot, by `type_numbers`; 0 for
-    none. `unread` is how many bytes of spans with pointers were not read.
+    none.
     """
 
     def __init__(self, memory: Memory, slots: Slots, types: tuple[int, int] | None) -> None:
         """`types` are the first address of type descriptors, and that behind the last one.
 
-        None for versions of Go that record no types. Raises TargetGone.
+        None for versions of Go that record no types. Raises TargetGone or HeapTooLarge.
         """
+        if slots.count > MAX_SLOTS:
+            raise HeapTooLarge(_too_large(memory.pid, "slots", MAX_SLOTS))
         self.slots = slots
-        self.unread = 0
         self._memory = memory
         self._types = types
         self.type_addresses: list[int] = [0]
@@ -145,8 +154,7 @@ class Graph:
         for chunk in chunks(memory, slots):
             sources, target, offset = self._edges(chunk)
             if edges + len(target) > most:
-                self.unread += int(chunk.sizes.sum())
-                continue
+                raise HeapTooLarge(_too_large(memory.pid, "references", most))
             targets[edges : edges + len(target)] = target
             offsets[edges : edges + len(target)] = offset
             edges += len(target)
@@ -182,7 +190,7 @@ class Graph:
             source, target = source[is_other], target[is_other]
             within, is_first = within[is_other], is_first[is_other]
         offset = np.minimum(within, _MAX_OFFSET).astype(np.uint32) << _IS_FIRST
-        return source, target, offset | is_first
+        return source, target.astype(np.int32), offset | is_first.astype(np.uint32)
 
     def _note_types(self, chunk: Chunk) -> None:
         """The types in the words before objects (runtime/mbitmap.go, heapBitsInSpan, 1.22 on)."""
@@ -311,3 +319,10 @@ def _words(slots: Slots) -> int:
     scanned = (slots.rows["class"] & 1) == 0
     sizes = slots.counts[scanned] * slots.sizes[scanned].astype(np.int64)
     return int(sizes.sum()) // WORD_BYTES
+
+
+def _too_large(pid: int, what: str, most: int) -> str:
+    return (
+        f"The heap of process {pid} has more than {most:,} {what}: too many to find out what would "
+        "be freed. --references shows what keeps all objects alive, in a heap of any size."
+    )

@@ -198,7 +198,7 @@ class ReferenceStep(NamedTuple):
 
 
 UNKNOWN: Final = 0
-_NOWHERE: Final = ReferenceStep("?", UNKNOWN)
+NOWHERE: Final = ReferenceStep("?", UNKNOWN)
 _NUMBER: Final = ReferenceStep("", UNKNOWN, is_reference=False)
 
 
@@ -312,7 +312,7 @@ class ObjectTypes:
         key = number, offset
         if key not in self._steps:
             if len(self._steps) >= _MAX_TYPES:
-                return _NOWHERE
+                return NOWHERE
             self._steps[key] = self._step(*self._all[number], offset)
         return self._steps[key]
 
@@ -337,7 +337,7 @@ class ObjectTypes:
                 return ReferenceStep(".waiting", UNKNOWN)
             case Form.CLOSURE:
                 return ReferenceStep("captured", UNKNOWN)
-        return _NOWHERE
+        return NOWHERE
 
     def _groups(self, shape: int) -> int:
         known = self.shapes.at(shape)
@@ -366,7 +366,7 @@ class ObjectTypes:
     def _in_group(self, shape: int, offset: int) -> ReferenceStep:
         known = self.shapes.at(shape)
         if known is None or not known.size:
-            return _NOWHERE
+            return NOWHERE
         step = self._inside(shape, offset % known.size, "")
         for begin, label in _GROUP_LABELS:
             if step.label.startswith(begin):

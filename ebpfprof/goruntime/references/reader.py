@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ebpfprof.goruntime.references.cuts import Cuts
-from ebpfprof.goruntime.references.leaks import LeakFinder
+from ebpfprof.goruntime.references.heap import Heap
+from ebpfprof.goruntime.references.heap_paths import HeapPaths
 from ebpfprof.goruntime.references.object_types import UNKNOWN
 from ebpfprof.goruntime.references.scan import Scan
 from ebpfprof.goruntime.references.search import NO_EDGE
+from ebpfprof.goruntime.references.walk import WIDEST
 from ebpfprof.profile.references import (
     Cut,
     Example,
@@ -26,41 +28,43 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ebpfprof.goruntime.process import GoTarget
+    from ebpfprof.goruntime.references.heap_paths import Leaked
 
     Numbers = npt.NDArray[np.int64]
 
 _EXAMPLES: Final = 3
 _MAX_CUTS: Final = 6  # of one example
 _MAX_CHAIN: Final = 1 << 24
-_BLOCK: Final = 1 << 20  # slots
 _SCHEDULER: Final = "runtime"
 
 
 class ReferenceReader:
-    """Reads one process once; answers questions about what it had then."""
+    """Answers questions about what keeps the objects of a process alive, when they are asked.
+
+    The questions about single objects, types and functions are about one moment.
+    """
 
     def __init__(self, go: GoTarget) -> None:
-        """Raises TargetGone, UnreadableMemory or GoTableError (its code is unknown)."""
         self._go = go
-        self.scan = Scan(go)
-        self._search, self._graph = self.scan.search, self.scan.graph
-        self._slots = self.scan.slots
-        self._changed = self._of_changed_references()
-        self._made_cuts: Cuts | None = None
 
-    def references(self) -> References:
-        """All paths. Raises TargetGone."""
-        tree, count = self._search.tree, len(self._search.tree.nodes)
-        sums = self._sums(count)
+    def references(self, *, widest: int = WIDEST) -> References:
+        """All paths. `widest`: see Walk.
+
+        Raises TargetGone, UnreadableMemory or GoTableError (its code is unknown).
+        """
+        heap = Heap(self._go)
+        paths = HeapPaths(self._go, heap, widest=widest)
+        walk = paths.walk
+        sums = walk.sums()
         objects, used = sums[0].tolist(), sums[1].tolist()
-        below: list[list[Path]] = [[] for _ in range(count)]
+        below: list[list[Path]] = [[] for _ in objects]
         roots = []
-        # A place is always made after that above it.
-        for number in range(count - 1, -1, -1):
-            node = tree.nodes[number]
+        # A node is always made after that above it.
+        for number in range(len(objects) - 1, -1, -1):
+            node = walk.tree.nodes[number]
             path = Path.of(
                 node.label,
-                self.scan.types.name(node.type),
+                heap.types.name(node.type),
                 objects[number],
                 used[number],
                 below[number],
@@ -69,74 +73,35 @@ class ReferenceReader:
                 continue
             if node.above >= 0:
                 below[node.above].append(path)
-            elif number < len(self.scan.roots):
-                root = self.scan.roots[number]
+            elif number < len(heap.roots):
+                root = heap.roots[number]
                 roots.append(RootPaths(str(root.kind), path, root.goroutines))
             else:
                 roots.append(RootPaths(_SCHEDULER, path))
-        changed = np.flatnonzero(self._changed)
         return References(
             tuple(sorted(roots, key=lambda root: -root.paths.total)),
-            int(sums[0].sum()),
-            int(sums[1].sum()),
-            len(changed),
-            int(self._slots.bytes_of(changed).sum()),
-            self._graph.unread,
-            self._slots.left_out,
-            self.scan.unread_stacks,
-            self.leaked(),
+            sum(objects),
+            sum(used),
+            walk.changed,
+            walk.changed_bytes,
+            heap.slots.left_out,
+            heap.unread_stacks,
+            self._confirmed(paths.leaked),
         )
 
-    def _sums(self, places: int) -> tuple[Numbers, Numbers]:
-        """Objects of each place in the tree, and their bytes: those whose references stayed."""
-        objects, used = np.zeros(places, np.int64), np.zeros(places, np.int64)
-        for begin in range(0, self._slots.count, _BLOCK):
-            part = slice(begin, begin + _BLOCK)
-            nodes = self._search.node[part]
-            chosen = np.flatnonzero((nodes >= 0) & ~self._changed[part])
-            nodes = nodes[chosen]
-            sizes = self._slots.bytes_of(chosen + begin)
-            objects += np.bincount(nodes, minlength=places)
-            used += np.bincount(nodes, sizes, places).astype(np.int64)
-        return objects, used
-
-    @cached_property
-    def _reached(self) -> npt.NDArray[np.int32]:
-        return np.flatnonzero(self._search.node >= 0).astype(np.int32)
-
-    def _of_changed_references(self) -> npt.NDArray[np.bool_]:
-        """The slots that were reached by a reference that has changed since, and all below them."""
-        changed = np.zeros(self._slots.count, np.bool_)
-        edges = self._search.edge
-        edges = edges[(self._search.node >= 0) & (edges >= 0) & (edges != NO_EDGE)]
-        edges.sort()
-        gone = edges[self._graph.changed(edges)]
-        level = self._graph.targets[gone].astype(np.int64)
-        while len(level):
-            changed[level] = True
-            _, below = self._graph.edges_of(level)
-            targets = self._graph.targets[below].astype(np.int64)
-            is_by_it = (self._search.edge[targets] == below) & (self._search.node[targets] >= 0)
-            level = np.unique(targets[is_by_it & ~changed[targets]])
-        return changed
-
     def leaked(self) -> LeakedGoroutines:
-        """The goroutines that can never continue, as a second scan confirms.
+        """The goroutines that can never continue, as a second walk confirms.
 
-        Raises TargetGone or UnreadableMemory.
+        Raises TargetGone, UnreadableMemory or GoTableError (its code is unknown).
         """
-        leaked = LeakFinder(self._go, self.scan, self._cuts).find()
-        if not leaked.ids:
-            return leaked
-        again = Scan(self._go)
-        second = LeakFinder(self._go, again, lambda: _cuts_of(again)).find()
-        waits = {goroutine.goid: goroutine.wait for goroutine in self.scan.goroutines}
-        both = {*leaked.ids} & {*second.ids}
-        sure = [
-            goroutine
-            for goroutine in again.goroutines
-            if goroutine.goid in both and goroutine.wait == waits[goroutine.goid]
-        ]
+        return self._confirmed(HeapPaths(self._go, Heap(self._go)).leaked)
+
+    def _confirmed(self, leaked: Leaked) -> LeakedGoroutines:
+        if not leaked.goroutines:
+            return LeakedGoroutines()
+        waits = {goroutine.goid: goroutine.wait for goroutine in leaked.goroutines}
+        second = HeapPaths(self._go, Heap(self._go)).leaked
+        sure = [one for one in second.goroutines if waits.get(one.goid) == one.wait]
         if not sure:
             return LeakedGoroutines()
         return LeakedGoroutines(
@@ -146,27 +111,58 @@ class ReferenceReader:
             second.used,
         )
 
+    @cached_property
+    def scan(self) -> Scan:
+        """All references, kept.
+
+        Raises TargetGone, UnreadableMemory, GoTableError (its code is unknown) or HeapTooLarge.
+        """
+        return Scan(self._go)
+
+    @cached_property
+    def _reached(self) -> npt.NDArray[np.int32]:
+        return np.flatnonzero(self.scan.search.node >= 0).astype(np.int32)
+
+    @cached_property
+    def _changed(self) -> npt.NDArray[np.bool_]:
+        """The slots that were reached by a reference that has changed since, and all below them."""
+        changed = np.zeros(self.scan.slots.count, np.bool_)
+        edges = self.scan.search.edge
+        edges = edges[(self.scan.search.node >= 0) & (edges >= 0) & (edges != NO_EDGE)]
+        edges.sort()
+        gone = edges[self.scan.graph.changed(edges)]
+        level = self.scan.graph.targets[gone].astype(np.int64)
+        while len(level):
+            changed[level] = True
+            _, below = self.scan.graph.edges_of(level)
+            targets = self.scan.graph.targets[below].astype(np.int64)
+            is_by_it = (self.scan.search.edge[targets] == below) & (
+                self.scan.search.node[targets] >= 0
+            )
+            level = np.unique(targets[is_by_it & ~changed[targets]])
+        return changed
+
     # What was asked about.
 
     def of_type(self, name: str) -> Numbers:
         """The slots of objects of a type, as Go code writes it: "main.session"."""
         types = self.scan.types
         wanted = [number for number in range(1, len(types)) if types.name(number) == name]
-        chosen = np.isin(self._search.type[self._reached], wanted)
+        chosen = np.isin(self.scan.search.type[self._reached], wanted)
         return self._reached[chosen].astype(np.int64)
 
     def of_stack(self, function: str) -> Numbers:
         """The slots of objects that Go's memory profile sampled, allocated below a function."""
         from ebpfprof.goruntime.references.allocation_sites import sampled_at
 
-        slots = sampled_at(self._go, self._slots, function)
-        return slots[self._search.node[slots] >= 0]
+        slots = sampled_at(self._go, self.scan.slots, function)
+        return slots[self.scan.search.node[slots] >= 0]
 
     def at(self, address: int) -> Numbers:
         """The slot that has an address, if it is reached."""
-        slots, _ = self._slots.find(np.array([address], np.uint64))
+        slots, _ = self.scan.slots.find(np.array([address], np.uint64))
         slots = slots[slots >= 0]
-        return slots[self._search.node[slots] >= 0].astype(np.int64)
+        return slots[self.scan.search.node[slots] >= 0].astype(np.int64)
 
     def type_names(self) -> list[str]:
         """The names of the types of all objects."""
@@ -176,9 +172,9 @@ class ReferenceReader:
     def reasons(self, asked: str, slots: Numbers) -> Reasons:
         """Why these slots, one at least, are alive."""
         slots = slots[~self._changed[slots]]
-        freed = np.flatnonzero(self._cuts().freed_without_slots(slots)) if len(slots) else slots
-        nodes, counts = np.unique(self._search.node[slots], return_counts=True)
-        sizes = np.bincount(self._search.node[slots], self._slots.bytes_of(slots))[nodes]
+        freed = np.flatnonzero(self._cuts.freed_without_slots(slots)) if len(slots) else slots
+        nodes, counts = np.unique(self.scan.search.node[slots], return_counts=True)
+        sizes = np.bincount(self.scan.search.node[slots], self.scan.slots.bytes_of(slots))[nodes]
         order = np.argsort(-sizes, kind="stable")
         paths = tuple(
             (self._names(int(nodes[row])), int(counts[row]), int(sizes[row]))
@@ -186,14 +182,14 @@ class ReferenceReader:
         )
         examples = []
         for row in order[:_EXAMPLES].tolist():
-            members = slots[self._search.node[slots] == nodes[row]]
+            members = slots[self.scan.search.node[slots] == nodes[row]]
             examples.append(self._example(int(members[len(members) // 2])))
         return Reasons(
             asked,
             len(slots),
-            int(self._slots.bytes_of(slots).sum()),
+            int(self.scan.slots.bytes_of(slots).sum()),
             len(freed),
-            int(self._slots.bytes_of(freed).sum()),
+            int(self.scan.slots.bytes_of(freed).sum()),
             paths,
             tuple(examples),
         )
@@ -202,21 +198,20 @@ class ReferenceReader:
         """The addresses of what would be freed if all words of a root were nil."""
         numbers = [n for n, known in enumerate(self.scan.roots) if known.name == root]
         words = np.flatnonzero(np.isin(self.scan.words.roots, numbers))
-        return self._slots.addresses(np.flatnonzero(self._cuts().freed_without_words(words)))
+        return self.scan.slots.addresses(np.flatnonzero(self._cuts.freed_without_words(words)))
 
     def reached_addresses(self) -> npt.NDArray[np.uint64]:
         """The addresses of all objects that were reached."""
-        return self._slots.addresses(self._reached)
+        return self.scan.slots.addresses(self._reached)
 
+    @cached_property
     def _cuts(self) -> Cuts:
-        if self._made_cuts is None:
-            self._made_cuts = _cuts_of(self.scan)
-        return self._made_cuts
+        return _cuts_of(self.scan)
 
     def _names(self, node: int) -> tuple[str, ...]:
         names = []
         while node >= 0:
-            here = self._search.tree.nodes[node]
+            here = self.scan.search.tree.nodes[node]
             names.append(_shown(here.label, self.scan.types.name(here.type)))
             node = here.above
         return tuple(reversed(names))
@@ -226,11 +221,11 @@ class ReferenceReader:
         chain: list[tuple[int, int]] = []  # slot, edge
         here = slot
         for _ in range(_MAX_CHAIN):
-            edge = int(self._search.edge[here])
+            edge = int(self.scan.search.edge[here])
             chain.append((here, edge))
             if edge < 0 or edge == NO_EDGE:
                 break
-            here = int(self._graph.sources(np.array([edge]))[0])
+            here = int(self.scan.graph.sources(np.array([edge]))[0])
         chain.reverse()
         steps = []
         root = self._root_of(chain[0])
@@ -238,27 +233,30 @@ class ReferenceReader:
             steps.append(root)
         groups: list[list[tuple[int, int]]] = []
         for link in chain:
-            same = groups and self._search.node[groups[-1][-1][0]] == self._search.node[link[0]]
+            same = (
+                groups
+                and self.scan.search.node[groups[-1][-1][0]] == self.scan.search.node[link[0]]
+            )
             if same:
                 groups[-1].append(link)
             else:
                 groups.append([link])
         for group in groups[-_MAX_CUTS:]:
             number, edge = group[-1]
-            node = self._search.tree.nodes[int(self._search.node[number])]
+            node = self.scan.search.tree.nodes[int(self.scan.search.node[number])]
             freed = self._freed_by(edge)
             steps.append(
                 Cut(
                     node.label,
-                    self.scan.types.name(int(self._search.type[number])),
+                    self.scan.types.name(int(self.scan.search.type[number])),
                     len(group),
                     len(freed),
-                    int(self._slots.bytes_of(freed).sum()),
+                    int(self.scan.slots.bytes_of(freed).sum()),
                 )
             )
         return Example(
-            int(self._slots.addresses(np.array([slot]))[0]),
-            int(self._slots.bytes_of(np.array([slot]))[0]),
+            int(self.scan.slots.addresses(np.array([slot]))[0]),
+            int(self.scan.slots.bytes_of(np.array([slot]))[0]),
             tuple(steps),
         )
 
@@ -266,8 +264,8 @@ class ReferenceReader:
         if edge == NO_EDGE:
             return np.zeros(0, np.int64)
         if edge < 0:
-            return np.flatnonzero(self._cuts().freed_without_words(np.array([-1 - edge])))
-        return np.flatnonzero(self._cuts().freed_without_edges(np.array([edge])))
+            return np.flatnonzero(self._cuts.freed_without_words(np.array([-1 - edge])))
+        return np.flatnonzero(self._cuts.freed_without_edges(np.array([edge])))
 
     def _root_of(self, link: tuple[int, int]) -> Cut | None:
         _, edge = link
@@ -276,14 +274,14 @@ class ReferenceReader:
         number = int(self.scan.words.roots[-1 - edge])
         root = self.scan.roots[number]
         words = np.flatnonzero(self.scan.words.roots == number)
-        freed = np.flatnonzero(self._cuts().freed_without_words(words))
+        freed = np.flatnonzero(self._cuts.freed_without_words(words))
         kind = self.scan.root_types[number]
         return Cut(
             root.name,
             self.scan.types.name(kind) if kind != UNKNOWN else "",
             1,
             len(freed),
-            int(self._slots.bytes_of(freed).sum()),
+            int(self.scan.slots.bytes_of(freed).sum()),
         )
 
 

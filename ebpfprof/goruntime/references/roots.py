@@ -79,7 +79,7 @@ class RootWords:
     """
 
     roots: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
     is_first: npt.NDArray[np.bool_]
     places: Words
@@ -157,7 +157,7 @@ class RootReader:
         if not self._words:
             none = np.zeros(0, np.int64)
             words = none.astype(np.uint64)
-            return RootWords(none, none.astype(np.int32), none, none.astype(np.bool_), words, words)
+            return RootWords(none, none, none, none.astype(np.bool_), words, words)
         roots = np.concatenate(
             [np.full(len(words), number, np.int64) for number, words, _, _, _ in self._words]
         )

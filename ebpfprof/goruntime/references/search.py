@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.references.object_types import PARTS, UNKNOWN, Ask, Form, ReferenceStep
+from ebpfprof.goruntime.references.object_types import UNKNOWN, Ask, ReferenceStep
 from ebpfprof.goruntime.references.path_tree import PathTree
-from ebpfprof.process.memory import UnreadableMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
     from ebpfprof.goruntime.references.graph import Graph
     from ebpfprof.goruntime.references.object_types import ObjectTypes
+    from ebpfprof.goruntime.references.pointed_types import PointedTypes
     from ebpfprof.goruntime.references.roots import RootWords
-    from ebpfprof.process.memory import Memory
 
     Numbers = npt.NDArray[np.int64]
 
@@ -34,10 +33,6 @@ _MANY_EDGES: Final = 8 * THIN
 _BLOCK: Final = 1 << 17
 _LOW: Final = (1 << 20) - 1
 _MAX_KNOWN: Final = 1 << 18
-_END: Final = 1 << 47  # of addresses of a process
-_WORD: Final = np.dtype("<u8")
-_WORD_BYTES: Final = 8
-_ITAB_TYPE_AT: Final = np.uint64(8)
 _SHIFT: Final = 32
 _UNREACHED: Final = -1
 NO_EDGE: Final = (1 << 31) - 1
@@ -52,24 +47,16 @@ class Search:
     `type` is the number of its type.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        types: ObjectTypes,
-        memory: Memory,
-        function_name: Callable[[int], str],
-    ) -> None:
-        """`function_name` names the function that begins at an address; "" for none."""
+    def __init__(self, graph: Graph, types: ObjectTypes, pointed: PointedTypes) -> None:
         self._graph, self._slots, self._types = graph, graph.slots, types
-        self._memory, self._function_name = memory, function_name
+        self._pointed = pointed
         count = self._slots.count
         self.tree = PathTree()
         self.node = np.full(count, _UNREACHED, np.int32)
         self.edge = np.zeros(count, np.int32)
         self.type = np.zeros(count, np.int32)
         self._periods: list[int] = []
-        self._recorded: dict[tuple[int, int], int] = {}
-        self._thin_level = ThinLevels(self, graph, types, memory, function_name)
+        self._thin_level = ThinLevels(self, graph, types, self._pointed)
 
     def add(
         self, words: RootWords, chosen: Numbers, nodes: Sequence[int], types: Sequence[int]
@@ -223,8 +210,9 @@ class Search:
         for ask in np.unique(asks).tolist():
             if ask != Ask.NOTHING:
                 rows = np.flatnonzero(asks[which] == ask)
-                kinds[rows] = self._asked(
-                    Ask(ask), kinds[rows], places(chosen[rows]), targets[rows]
+                addresses = self._slots.addresses(targets[rows])
+                kinds[rows] = self._pointed.asked(
+                    Ask(ask), kinds[rows], places(chosen[rows]), addresses
                 )
         kinds = self._fitted(kinds, is_first[chosen], targets)
         self.type[targets] = kinds
@@ -253,53 +241,6 @@ class Search:
         ]
         return steps, which
 
-    def _asked(
-        self, ask: Ask, kinds: Numbers, places: npt.NDArray[np.uint64], targets: Numbers
-    ) -> Numbers:
-        """The types that references lead to, by what the target's memory says."""
-        match ask:
-            case Ask.TYPE_BEFORE | Ask.ITAB_BEFORE:
-                words = self._memory.read_records(places - np.uint64(_WORD_BYTES), _WORD)
-                if ask is Ask.ITAB_BEFORE:
-                    itabs, which = np.unique(words, return_inverse=True)
-                    words = self._memory.read_records(itabs + _ITAB_TYPE_AT, _WORD)[which]
-                return self._dynamic(words, targets)
-            case Ask.TABLES_BEHIND:
-                words = self._memory.read_records(places + np.uint64(_WORD_BYTES), _WORD)
-                return np.where(words == 0, self._only_groups(kinds), kinds)
-        return self._closures(targets)
-
-    def _only_groups(self, kinds: Numbers) -> Numbers:
-        unique, which = np.unique(kinds, return_inverse=True)
-        return np.array([self._types.only_group(kind) for kind in unique.tolist()], np.int64)[which]
-
-    def _dynamic(self, words: npt.NDArray[np.uint64], targets: Numbers) -> Numbers:
-        unique, which = np.unique(words, return_inverse=True)
-        kinds, functions = [], []
-        for word in unique.tolist():
-            kind, is_function = (
-                self._types.of_dynamic(word) if 0 < word < _END else (UNKNOWN, False)
-            )
-            kinds.append(kind)
-            functions.append(is_function)
-        dynamic: Numbers = np.array(kinds, np.int64)[which]
-        are_functions = np.flatnonzero(np.array(functions, np.bool_)[which])
-        if len(are_functions):
-            dynamic[are_functions] = self._closures(targets[are_functions])
-        return dynamic
-
-    def _closures(self, targets: Numbers) -> Numbers:
-        """The types of closures: each has its function's name."""
-        words = self._memory.read_records(self._slots.addresses(targets), _WORD)
-        unique, which = np.unique(words, return_inverse=True)
-        return np.array(
-            [
-                self._types.number(Form.CLOSURE, name=self._function_name(word))
-                for word in unique.tolist()
-            ],
-            np.int64,
-        )[which]
-
     def _fitted(self, kinds: Numbers, is_first: npt.NDArray[np.bool_], targets: Numbers) -> Numbers:
         """The types, if such objects can have them; those that the heap records if any."""
         sizes = np.minimum(self._slots.size_number[self._slots.span[targets]], _LOW)
@@ -324,14 +265,8 @@ class Search:
 
         `header` is the number of the type that the heap records, which is exact.
         """
-        if header and self._types[kind].form not in PARTS:
-            key = header, size
-            if key not in self._recorded:
-                address = self._graph.type_addresses[header]
-                self._recorded[key] = self._types.of_header(address, size)
-            if recorded := self._recorded[key]:
-                return recorded
-        return self._types.fitting(kind, size, is_first=bool(is_first))
+        recorded = self._graph.type_addresses[header]
+        return self._pointed.fitted(kind, size, recorded, is_first=bool(is_first))
 
 
 class ThinLevels:
@@ -342,11 +277,10 @@ class ThinLevels:
         search: Search,
         graph: Graph,
         types: ObjectTypes,
-        memory: Memory,
-        function_name: Callable[[int], str],
+        pointed: PointedTypes,
     ) -> None:
         self._search, self._graph, self._types = search, graph, types
-        self._memory, self._function_name = memory, function_name
+        self._pointed = pointed
         # Scalars of memory views are read faster than those of arrays.
         self._first, self._targets = graph.first.data, graph.targets.data
         self._headers = graph.type_numbers.data
@@ -358,7 +292,6 @@ class ThinLevels:
         self._starts = graph.slots.starts.tolist()
         self._known: dict[tuple[int, ...], tuple[int, int]] = {}
         self._answers: dict[tuple[int, ...], tuple[int, int]] = {}
-        self._words: dict[int, int] = {}
 
     def follow(self, level: Numbers) -> Numbers:
         """Reach what a thin level leads to, and so on, until a level has many objects."""
@@ -414,7 +347,8 @@ class ThinLevels:
             return None
         to = step.type
         if step.ask is not Ask.NOTHING:
-            to = self._asked(step, self._address(source) + offset, self._address(target))
+            place = self._address(source) + offset
+            to = self._pointed.asked_one(step, place, self._address(target))
         asked = (*key, to)
         answer = self._answers.get(asked)
         if answer is None:
@@ -432,30 +366,6 @@ class ThinLevels:
         span = self._span[slot]
         address: int = self._starts[span] + (slot - self._firsts[span]) * self._sizes[span]
         return address
-
-    def _asked(self, step: ReferenceStep, place: int, target: int) -> int:
-        match step.ask:
-            case Ask.TABLES_BEHIND:
-                is_only = not self._word(place + _WORD_BYTES)
-                return self._types.only_group(step.type) if is_only else step.type
-            case Ask.FUNCTION:
-                return self._closure(target)
-        word = self._word(place - _WORD_BYTES)
-        if step.ask is Ask.ITAB_BEFORE:
-            if word not in self._words:
-                self._words[word] = self._word(word + int(_ITAB_TYPE_AT))
-            word = self._words[word]
-        kind, is_function = self._types.of_dynamic(word) if 0 < word < _END else (UNKNOWN, False)
-        return self._closure(target) if is_function else kind
-
-    def _closure(self, target: int) -> int:
-        return self._types.number(Form.CLOSURE, name=self._function_name(self._word(target)))
-
-    def _word(self, address: int) -> int:
-        try:
-            return int.from_bytes(self._memory.read(address, _WORD_BYTES), "little")
-        except UnreadableMemory:
-            return 0
 
 
 def different(keys: Numbers) -> tuple[Numbers, Numbers]:

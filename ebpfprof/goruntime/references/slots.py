@@ -7,6 +7,7 @@ once.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,12 +22,11 @@ if TYPE_CHECKING:
     Words = npt.NDArray[np.uint64]
     Numbers = npt.NDArray[np.int32]
 
-MAX_SLOTS: Final = 1 << 25
-"""More slots are not numbered; a slot takes about 24 bytes of our memory."""
 _MAX_ARENAS: Final = 1 << 9  # of 64 MiB: 32 GiB, 16 MiB of our memory
-_ARENA_SHIFT: Final = np.uint64(26)
-_PAGE_SHIFT: Final = np.uint64(13)
-_PAGES: Final = 1 << 13  # of an arena
+ARENA_SHIFT: Final = 26
+_PAGE_SHIFT: Final = 13
+_PAGES_SHIFT: Final = 13
+_PAGES: Final = 1 << _PAGES_SHIFT  # of an arena
 _ADDRESS_END: Final = 1 << 47
 _NONE: Final = -1
 
@@ -52,56 +52,70 @@ class Slots:
         is_small = self.counts > 1
         magic = ((1 << 32) + self.sizes - np.uint64(1)) // np.maximum(self.sizes, np.uint64(1))
         self.magic = np.where(is_small, magic, np.uint64(0))
-        self.span: Numbers = np.repeat(np.arange(len(rows), dtype=np.int32), self.counts)
-        """The index of each slot's span."""
         self.different_sizes, numbers = np.unique(self.sizes, return_inverse=True)
         self.size_number: Numbers = numbers.astype(np.int32)
         """Of each span: the index of its slots' size among the different ones."""
         self._make_table(sizes)
 
+    @cached_property
+    def span(self) -> Numbers:
+        """The index of each slot's span: for heaps whose slots are few enough."""
+        return np.repeat(np.arange(len(self.rows), dtype=np.int32), self.counts)
+
     def _make_table(self, sizes: npt.NDArray[np.int64]) -> None:
         """The span of each page, by arena."""
-        first = int(self.starts[0]) >> int(_ARENA_SHIFT) if len(self.starts) else 0
+        first = int(self.starts[0]) >> ARENA_SHIFT if len(self.starts) else 0
         ends = self.starts + sizes.astype(np.uint64)
-        last = (int(ends[-1]) - 1) >> int(_ARENA_SHIFT) if len(ends) else first
-        self._base = np.uint64(first << int(_ARENA_SHIFT))
+        last = (int(ends[-1]) - 1) >> ARENA_SHIFT if len(ends) else first
+        self.base = np.uint64(first << ARENA_SHIFT)
         count = last - first + 1 if len(ends) else 0
-        self._limit = np.uint64(count << int(_ARENA_SHIFT))
+        self.limit = np.uint64(count << ARENA_SHIFT)
+        """How many bytes lie between the first arena's first one, `base`, and the last's end."""
+        self._relative = (self.starts - self.base).view(np.int64)
+        self.multipliers = self.magic.view(np.int64)
         pages = (sizes // PAGE_BYTES).astype(np.int64)
-        begin = (self.starts - self._base) >> _PAGE_SHIFT
+        begin = self._relative >> _PAGE_SHIFT
         spans = np.repeat(np.arange(len(pages), dtype=np.int32), pages)
         within = np.arange(len(spans), dtype=np.int64) - np.repeat(np.cumsum(pages) - pages, pages)
-        page = np.repeat(begin.astype(np.int64), pages) + within
+        page = np.repeat(begin, pages) + within
         arenas = np.unique(page // _PAGES)
-        self._arenas = np.full(last - first + 1, len(arenas), np.int64)
-        self._arenas[arenas] = np.arange(len(arenas))
-        self._arenas *= _PAGES
-        self._spans = np.full((len(arenas) + 1) * _PAGES, _NONE, np.int32)
-        self._spans[self._arenas[page // _PAGES] + page % _PAGES] = spans
+        self.arenas = np.full(last - first + 1, len(arenas), np.int64)
+        """The number of each arena from the first to the last, among those that have spans."""
+        self.arenas[arenas] = np.arange(len(arenas))
+        self.arena_pages = self.arenas * _PAGES
+        self.table = np.full((len(arenas) + 1) * _PAGES, _NONE, np.int32)
+        self.table[self.arena_pages[page // _PAGES] + page % _PAGES] = spans
 
     def may_point(self, words: Words) -> npt.NDArray[np.int64]:
         """The indices of the words that lie between the heap's first and last arena."""
-        return np.flatnonzero((words - self._base) < self._limit)
+        return np.flatnonzero((words - self.base) < self.limit)
 
-    def of(self, words: Words) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    def locate(self, words: Words) -> tuple[Numbers, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The span that each word points into, -1 for none; which of its slots, and its offset.
+
+        The words are some that may_point() has chosen. Offsets are those in the span (bytes).
+        """
+        relative = (words - self.base).view(np.int64)
+        pages = relative >> _PAGE_SHIFT
+        spans = self.table[self.arena_pages[pages >> _PAGES_SHIFT] + (pages & (_PAGES - 1))]
+        known = np.maximum(spans, 0)
+        offsets = relative - self._relative[known]
+        numbers = (offsets * self.multipliers[known]) >> 32
+        spans[numbers >= self.counts[known]] = _NONE
+        return spans, numbers, offsets
+
+    def of(self, words: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """The slot that each word points to, -1 for none; and whether it points to its first byte.
 
         The words are some that may_point() has chosen.
         """
-        relative = words - self._base
-        pages = (relative >> _PAGE_SHIFT).astype(np.int64)
-        span = self._spans[self._arenas[pages >> 13] + (pages & (_PAGES - 1))]
-        known = np.maximum(span, 0)
-        offset = words - self.starts[known]
-        number = (offset * self.magic[known]) >> np.uint64(32)
-        is_there = (span >= 0) & (number < self.counts[known].astype(np.uint64))
-        is_first = number * self.sizes[known] == offset
-        slots = (self.first[known] + number.astype(np.int64)).astype(np.int32)
-        return np.where(is_there, slots, np.int32(_NONE)), is_first
+        spans, numbers, offsets = self.locate(words)
+        slots = np.where(spans >= 0, self.first[spans] + numbers, _NONE)
+        return slots, numbers * self.sizes[spans].view(np.int64) == offsets
 
-    def find(self, words: Words) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    def find(self, words: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """As of(), for any words."""
-        slots = np.full(len(words), _NONE, np.int32)
+        slots = np.full(len(words), _NONE, np.int64)
         is_first = np.zeros(len(words), np.bool_)
         chosen = self.may_point(words)
         slots[chosen], is_first[chosen] = self.of(words[chosen])
@@ -109,8 +123,7 @@ class Slots:
 
     def spans_of(self, slots: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
         """The index of each slot's span."""
-        spans: npt.NDArray[np.int64] = self.span[slots].astype(np.int64)
-        return spans
+        return np.searchsorted(self.first, slots, side="right").astype(np.int64) - 1
 
     def addresses(self, slots: npt.NDArray[np.integer[Any]]) -> Words:
         """The address of each slot."""
@@ -137,7 +150,7 @@ class Slots:
 
     def bytes_of(self, slots: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
         """The size of each slot in bytes."""
-        sizes: npt.NDArray[np.int64] = self.sizes[self.span[slots]].view(np.int64)
+        sizes: npt.NDArray[np.int64] = self.sizes[self.spans_of(slots)].view(np.int64)
         return sizes
 
 
@@ -157,7 +170,12 @@ def _in_order(
     rows: npt.NDArray[Any], sizes: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """The spans by address that neither overlap nor exceed the limits."""
-    is_sound = (rows["start"] > 0) & (rows["start"] < _ADDRESS_END) & (sizes <= 1 << 40)
+    is_sound = (
+        (rows["slot"] % 8 == 0)
+        & (rows["start"] > 0)
+        & (rows["start"] < _ADDRESS_END)
+        & (sizes <= 1 << 40)
+    )
     rows, sizes = rows[is_sound], sizes[is_sound]
     order = np.argsort(rows["start"], kind="stable")
     rows, sizes = rows[order], sizes[order]
@@ -168,9 +186,7 @@ def _in_order(
     ends = np.concatenate([[0], np.maximum.accumulate(starts + sizes)[:-1]])
     is_kept = starts >= ends
     rows, sizes, starts = rows[is_kept], sizes[is_kept], starts[is_kept]
-    is_kept = (np.cumsum(sizes) <= _MAX_ARENAS << int(_ARENA_SHIFT)) & (
-        np.cumsum(_counts(rows, sizes)) <= MAX_SLOTS
-    )
-    arenas = np.cumsum(np.diff(starts >> np.int64(_ARENA_SHIFT), prepend=-1) != 0)
+    is_kept = np.cumsum(sizes) <= _MAX_ARENAS << ARENA_SHIFT
+    arenas = np.cumsum(np.diff(starts >> np.int64(ARENA_SHIFT), prepend=-1) != 0)
     is_kept &= arenas <= _MAX_ARENAS
     return rows[is_kept], sizes[is_kept]

@@ -1,0 +1,513 @@
+"""Which objects are reached, by which path: breadth first, from the roots, without a graph.
+
+An object is read when its turn comes. What it refers to and was not reached before is the next
+level. So a bit for each object is enough to know what was reached, and only the objects of the
+level must be kept: that is what makes large heaps possible. Each object belongs to the path that
+reached it first.
+
+The program runs on meanwhile. After the objects of a level were read, the references that led to
+them are read a second time: if one is another one now, its object and all that was read from it
+belong to no path.
+
+A level may be wider than what is kept: then it is done in parts, each with what lies below it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ebpfprof.goruntime.references.known import Known
+from ebpfprof.goruntime.references.marks import Marks
+from ebpfprof.goruntime.references.object_types import NOWHERE, UNKNOWN, Ask, ReferenceStep
+from ebpfprof.goruntime.references.parts import BLOCK_BYTES, WORD_BYTES, blocks
+from ebpfprof.goruntime.references.path_tree import PathTree
+from ebpfprof.goruntime.references.thin_levels import THIN, ThinLevels
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from ebpfprof.goruntime.references.heap import Heap
+    from ebpfprof.goruntime.references.parts import Block
+    from ebpfprof.goruntime.references.roots import RootWords
+
+    Numbers = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
+
+WIDEST: Final = 1 << 21
+"""A level of more objects is done in parts; one takes 32 bytes of our memory."""
+_LARGEST_WITHOUT_TYPE: Final = 512
+_LARGEST_SMALL: Final = 32768
+_MAX_OFFSET: Final = (1 << 31) - 1
+_SHIFT: Final = 32
+_LOW: Final = (1 << 20) - 1
+_NOT_CHECKED: Final = 0
+_MAX_STEPS: Final = 1 << 21
+_MAX_PLACES: Final = 1 << 20
+_WORD: Final = np.dtype("<u8")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Objects that were reached, and are to be read.
+
+    `starts` are their addresses, relative to the heap's first arena; `spans` their spans, `places`
+    as in Walk, `edges` the addresses of the references by which they were reached first, 0 if these
+    are not to be read again. `skipped` is how many bytes of each were read already.
+    """
+
+    starts: Numbers
+    spans: npt.NDArray[np.int32]
+    places: npt.NDArray[np.int32]
+    edges: Numbers
+    skipped: Numbers | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def at(self, rows: Numbers | slice | Mask) -> Level:
+        """Some of them."""
+        skipped = None if self.skipped is None else self.skipped[rows]
+        return Level(
+            self.starts[rows], self.spans[rows], self.places[rows], self.edges[rows], skipped
+        )
+
+
+def joined(levels: Sequence[Level]) -> Level:
+    """All objects of several levels, of which none was read in part."""
+    return Level(
+        np.concatenate([np.zeros(0, np.int64), *(level.starts for level in levels)]),
+        np.concatenate([np.zeros(0, np.int32), *(level.spans for level in levels)]),
+        np.concatenate([np.zeros(0, np.int32), *(level.places for level in levels)]),
+        np.concatenate([np.zeros(0, np.int64), *(level.edges for level in levels)]),
+    )
+
+
+class Walk:
+    """Reaches objects, and adds them up by path.
+
+    A place is a path's node in `tree` with the type of the object there. `objects` and `used`
+    (bytes) are sums by place; `changed` and `changed_bytes` of objects that belong to no path.
+    """
+
+    def __init__(self, heap: Heap, *, widest: int = WIDEST) -> None:
+        """Levels of more than `widest` objects are done in parts."""
+        slots, recorded = heap.slots, heap.recorded
+        self._memory, self.slots, self._types = heap.memory, slots, heap.types
+        self._pointed, self._recorded, self._widest = heap.pointed, recorded, widest
+        self._base = int(slots.base)
+        self._begins = (slots.starts - slots.base).view(np.int64)
+        self._sizes = slots.sizes.view(np.int64)
+        self._bytes = (self._sizes & -WORD_BYTES).astype(np.int64)
+        kinds = slots.rows["class"]
+        self.has_pointers = (kinds & 1) == 0
+        is_small = (self._sizes > _LARGEST_WITHOUT_TYPE) & (self._sizes <= _LARGEST_SMALL)
+        has_header = is_small & (kinds >> 1 != 0) & self.has_pointers & bool(recorded)
+        self._has_header = has_header
+        self._header_bytes = np.where(
+            (self._sizes > _LARGEST_WITHOUT_TYPE)
+            & (self._sizes <= _LARGEST_SMALL)
+            & bool(recorded),
+            WORD_BYTES,
+            0,
+        )
+        self._is_large = (kinds >> 1 == 0) & self.has_pointers & bool(recorded)
+        if "type" not in (slots.rows.dtype.names or ()):
+            self._is_large[:] = False
+        self.may_have_type = self._has_header | self._is_large
+        self.tree = PathTree()
+        self.marks = Marks(slots)
+        self.changed = self.changed_bytes = 0
+        self._place_keys: list[tuple[int, int]] = []
+        self._place_numbers: dict[tuple[int, int], int] = {}
+        self._place_nodes = np.zeros(64, np.int64)
+        self._place_types = np.zeros(64, np.int64)
+        self._periods = np.zeros(64, np.int64)
+        self._place_objects = np.zeros(64, np.int64)
+        self._place_used = np.zeros(64, np.int64)
+        self._steps: list[ReferenceStep] = []
+        self._step_numbers: dict[tuple[int, ReferenceStep], int] = {}
+        self._step_nodes: list[int] = []
+        self._step_table = np.zeros((3, 64), np.int64)  # type, ask, is a reference
+        self._known_steps = Known(self._new_step)
+        self._known_arrivals = Known(self._new_arrival)
+        self._known_places = Known(self._new_place)
+        self._headers: list[int] = [0]
+        self._header_numbers: dict[int, int] = {0: 0}
+        self.header_words = self._header_bytes // WORD_BYTES
+        self._thin = ThinLevels(self, heap)
+
+    # Places, steps and what they lead to, by number.
+
+    def place(self, node: int, kind: int) -> int:
+        """The number of a place: a node of the tree, and a type."""
+        if len(self._place_keys) >= _MAX_PLACES:
+            kind = UNKNOWN
+        key = node, kind
+        number = self._place_numbers.get(key)
+        if number is None:
+            number = self._place_numbers[key] = len(self._place_keys)
+            self._place_keys.append(key)
+            if number >= len(self._place_nodes):
+                for name in ("nodes", "types", "objects", "used"):
+                    grown = np.concatenate([getattr(self, f"_place_{name}")] * 2)
+                    setattr(self, f"_place_{name}", grown)
+                self._periods = np.concatenate([self._periods] * 2)
+            self._place_nodes[number], self._place_types[number] = key
+            self._periods[number] = self._types.period(kind)
+            self._place_objects[number] = self._place_used[number] = 0
+        return number
+
+    def place_at(self, number: int) -> tuple[int, int]:
+        """The node and the type of a place."""
+        return self._place_keys[number]
+
+    def step_from(self, place: int, offset: int) -> int:
+        """The number of the reference at an offset, less the period, of an object at a place."""
+        node, kind = self._place_keys[place]
+        return self._step_number(node, self._types.step(kind, offset))
+
+    def _step_number(self, node: int, step: ReferenceStep) -> int:
+        if len(self._steps) >= _MAX_STEPS:
+            step = NOWHERE
+        key = node, step
+        number = self._step_numbers.get(key)
+        if number is None:
+            number = self._step_numbers[key] = len(self._steps)
+            self._steps.append(step)
+            self._step_nodes.append(node)
+            if number >= self._step_table.shape[1]:
+                self._step_table = np.concatenate([self._step_table] * 2, axis=1)
+            self._step_table[:, number] = step.type, step.ask, step.is_reference
+        return number
+
+    def _new_step(self, key: int) -> int:
+        return self.step_from(key >> _SHIFT, key & ((1 << _SHIFT) - 1))
+
+    def _new_arrival(self, key: int) -> int:
+        """A step whose type was asked for."""
+        step = self._steps[key >> 20]
+        return self._step_number(
+            self._step_nodes[key >> 20], step._replace(type=key & _LOW, ask=Ask.NOTHING)
+        )
+
+    def _new_place(self, key: int) -> int:
+        step = key >> 41
+        size = int(self.slots.different_sizes[key >> 1 & _LOW])
+        return self.arrived(step, size, self._headers[key >> 21 & _LOW], is_first=bool(key & 1))
+
+    def arrived(self, number: int, size: int, recorded: int, *, is_first: bool) -> int:
+        """The place to which a step leads, in a slot of a size (bytes); see PointedTypes.fitted."""
+        step = self._steps[number]
+        kind = self._pointed.fitted(step.type, size, recorded, is_first=is_first)
+        node = self.tree.below(self._step_nodes[number], step._replace(type=kind))
+        return self.place(node, kind)
+
+    def step_at(self, number: int) -> ReferenceStep:
+        """A step by its number."""
+        return self._steps[number]
+
+    def step_to(self, number: int, kind: int) -> int:
+        """The step that is as another, and leads to a type."""
+        return self._new_arrival((number << 20) | kind)
+
+    def header(self, word: int) -> int:
+        """The number of the type that the heap records in a word; 0 for none."""
+        assert self._recorded
+        start, end = self._recorded
+        if not start <= word < end:
+            return 0
+        number = self._header_numbers.get(word)
+        if number is None:
+            if len(self._headers) > _LOW:
+                return 0
+            number = self._header_numbers[word] = len(self._headers)
+            self._headers.append(word)
+        return number
+
+    # Sums.
+
+    def count(self, places: npt.NDArray[np.integer[Any]], sizes: Numbers) -> None:
+        """Add objects of these places and sizes (bytes)."""
+        np.add.at(self._place_objects, places, 1)
+        np.add.at(self._place_used, places, sizes)
+
+    def add_sum(self, place: int, objects: int, used: int) -> None:
+        """Add this many objects of a place, of `used` bytes together."""
+        self._place_objects[place] += objects
+        self._place_used[place] += used
+
+    def sums(self) -> tuple[Numbers, Numbers]:
+        """Objects and bytes by the tree's nodes."""
+        count, places = len(self.tree.nodes), len(self._place_keys)
+        nodes = self._place_nodes[:places]
+        objects, used = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        np.add.at(objects, nodes, self._place_objects[:places])
+        np.add.at(used, nodes, self._place_used[:places])
+        return objects, used
+
+    def total(self) -> tuple[int, int]:
+        """All objects, and their bytes."""
+        count = len(self._place_keys)
+        return int(self._place_objects[:count].sum()), int(self._place_used[:count].sum())
+
+    # Roots.
+
+    def add(
+        self, words: RootWords, chosen: Numbers, nodes: Sequence[int], types: Sequence[int]
+    ) -> None:
+        """Reach all that the chosen words of roots lead to; a node and a type for each root."""
+        numbers = [self.place(node, kind) for node, kind in zip(nodes, types, strict=True)]
+        places = np.array(numbers, np.int32)[words.roots[chosen]]
+        starts, spans = self.located(words.slots[chosen])
+        level, _ = self._reach(
+            places,
+            words.offsets[chosen],
+            words.places[chosen].view(np.int64),
+            starts,
+            spans,
+            words.is_first[chosen],
+        )
+        level.edges[:] = _NOT_CHECKED
+        self.follow(level)
+
+    def located(self, slots: Numbers) -> tuple[Numbers, npt.NDArray[np.int32]]:
+        """Where slots begin, relative to the first arena, and their spans."""
+        spans = self.slots.spans_of(slots)
+        starts = self._begins[spans] + (slots - self.slots.first[spans]) * self._sizes[spans]
+        return starts, spans.astype(np.int32)
+
+    def are_reached(self, slots: Numbers) -> Mask:
+        """Which of these slots were reached."""
+        return ~self.marks.are_unset(self.located(slots)[0])
+
+    def reserve(self, slots: Numbers, node: int, kind: int) -> None:
+        """Give objects of a type to a node, if they were not reached, without what they refer to.
+
+        See below().
+        """
+        starts, spans = self.located(slots)
+        rows = np.flatnonzero(self.marks.are_unset(starts))
+        self.marks.set(starts[rows])
+        self.count(np.full(len(rows), self.place(node, kind)), self._sizes[spans[rows]])
+
+    def bar(self, slots: Numbers) -> Numbers:
+        """Don't reach these slots, until unbar(). Returns those that were not reached before."""
+        slots = np.unique(slots)
+        starts, _ = self.located(slots)
+        is_new = self.marks.are_unset(starts)
+        self.marks.set(starts[is_new])
+        return slots[is_new]
+
+    def unbar(self, slots: Numbers) -> None:
+        """Let references reach these slots, which bar() returned, again."""
+        self.marks.unset(self.located(slots)[0])
+
+    def level_of(self, objects: Sequence[tuple[int, int, int]]) -> Level:
+        """A level of these starts, spans and places."""
+        rows = np.array(objects, np.int64).reshape(-1, 3)
+        spans, places = rows[:, 1].astype(np.int32), rows[:, 2].astype(np.int32)
+        return Level(rows[:, 0].copy(), spans, places, np.zeros(len(rows), np.int64))
+
+    def recorded_type(self, start: int, span: int) -> int:
+        """The address of the type that the heap records of an object; 0 for none."""
+        starts, spans = np.array([start], np.int64), np.array([span], np.int32)
+        return self._headers[int(self._headers_of(starts, spans)[0])]
+
+    def below(self, slots: Numbers, node: int, kind: int) -> None:
+        """Reach what these slots refer to, as if they were objects of a type at a node.
+
+        They are not counted themselves.
+        """
+        starts, spans = self.located(slots)
+        place, none = self.place(node, kind), np.zeros(len(slots), np.int64)
+        level = Level(starts, spans, np.full(len(slots), place, np.int32), none)
+        while len(level):
+            children, _, rest = self._expanded(level)
+            self.follow(children)
+            level = rest[0] if rest else children.at(slice(0))
+
+    def follow(self, level: Level) -> None:
+        """Count these objects, and reach all that they refer to."""
+        pending = [level]
+        while pending:
+            level = pending.pop()
+            if len(level) < THIN and level.skipped is None:
+                level = self._thin.follow(level)
+            if not len(level):
+                continue
+            if len(level) > self._widest:
+                order = np.argsort(level.starts)
+                pending.append(level.at(order[self._widest :]))
+                level = level.at(order[: self._widest])
+            self._wide(level, pending)
+
+    def _wide(self, level: Level, pending: list[Level]) -> None:
+        children, sources, rest = self._expanded(level)
+        if rest is not None:
+            pending.append(rest[0])
+            level, sources = level.at(~rest[1]), (np.cumsum(~rest[1]) - 1)[sources]
+        # One that was read in part before was counted then.
+        is_new = np.ones(len(level), np.bool_) if level.skipped is None else level.skipped == 0
+        changed = self._changed(level, is_new)
+        counted = np.flatnonzero(is_new & ~changed)
+        self.count(level.places[counted], self._sizes[level.spans[counted]])
+        if changed.any():
+            self._drop(level.at(changed))
+            is_gone = changed[sources]
+            self._drop(children.at(is_gone))
+            children = children.at(~is_gone)
+        pending.append(children)
+
+    def _drop(self, level: Level) -> None:
+        self.changed += len(level)
+        self.changed_bytes += int(self._sizes[level.spans].sum())
+
+    def _changed(self, level: Level, chosen: Mask) -> Mask:
+        """Which of the chosen objects were reached by a reference that is another one now."""
+        changed = np.zeros(len(level), np.bool_)
+        rows = np.flatnonzero(chosen & (level.edges != _NOT_CHECKED))
+        rows = rows[np.argsort(level.edges[rows], kind="stable")]
+        edges = level.edges[rows]
+        for block in blocks(self._memory, edges, np.full(len(edges), WORD_BYTES, np.int64)):
+            part = rows[block.first : block.last]
+            offsets = (block.words[block.at] - self.slots.base).view(np.int64)
+            offsets -= level.starts[part]
+            changed[part] = offsets.view(np.uint64) >= self._sizes[level.spans[part]].view(
+                np.uint64
+            )
+        return changed
+
+    def _expanded(self, level: Level) -> tuple[Level, Numbers, tuple[Level, Mask] | None]:
+        """What the objects of a level refer to that was not reached yet.
+
+        Returns it, and by which object each was reached. If that would be too much at once, also
+        what of the level is still to be read, and of which objects nothing was read yet.
+        """
+        rows = np.flatnonzero(self.has_pointers[level.spans])
+        rows = rows[np.argsort(level.starts[rows], kind="stable")]
+        sizes = self._bytes[level.spans[rows]]
+        skipped = np.zeros(len(rows), np.int64) if level.skipped is None else level.skipped[rows]
+        sizes = sizes - skipped
+        if len(sizes) and int(sizes.max()) > BLOCK_BYTES:
+            repeats = np.maximum(1, -(-sizes // BLOCK_BYTES))
+            number = np.arange(int(repeats.sum())) - np.repeat(
+                np.cumsum(repeats) - repeats, repeats
+            )
+            rows, sizes, skipped = (np.repeat(a, repeats) for a in (rows, sizes, skipped))
+            skipped += number * BLOCK_BYTES
+            sizes = np.minimum(sizes - number * BLOCK_BYTES, BLOCK_BYTES)
+        starts = level.starts[rows] + self._base + skipped
+        found, sources, total = [], [], 0
+        for block in blocks(self._memory, starts, sizes):
+            children, which = self._in_block(level, block, rows, sizes, skipped)
+            found.append(children)
+            sources.append(which)
+            total += len(children)
+            if total > self._widest and block.last < len(rows):
+                left, first = np.unique(rows[block.last :], return_index=True)
+                more = replace(level.at(left), skipped=skipped[block.last :][first])
+                is_left = np.zeros(len(level), np.bool_)
+                is_left[left[more.skipped == 0]] = True
+                return joined(found), np.concatenate(sources), (more, is_left)
+        none = np.zeros(0, np.int64)
+        return joined(found), np.concatenate([none, *sources]), None
+
+    def _in_block(
+        self, level: Level, block: Block, rows: Numbers, sizes: Numbers, skipped: Numbers
+    ) -> tuple[Level, Numbers]:
+        all_relative = block.words - self.slots.base
+        indices = np.flatnonzero(all_relative < self.slots.limit)
+        relative = all_relative[indices].view(np.int64)
+        is_new = self.marks.are_unset(relative)
+        indices, relative = indices[is_new], relative[is_new]
+        # The parts that have them.
+        parts = np.searchsorted(block.at, indices, side="right") - 1
+        within = (indices - block.at[parts]) * WORD_BYTES
+        parts += block.first
+        spans, numbers, offsets = self.slots.locate(block.words[indices])
+        chosen = np.flatnonzero((within < sizes[parts]) & (spans >= 0))
+        parts, within, spans = parts[chosen], within[chosen], spans[chosen]
+        offsets, in_span = offsets[chosen], numbers[chosen] * self._sizes[spans]
+        is_first, starts = offsets == in_span, relative[chosen] - offsets + in_span
+        which = rows[parts]
+        edges = level.starts[which] + (skipped[parts] + within + self._base)
+        within = within + skipped[parts] - self._header_bytes[level.spans[which]]
+        children, reached = self._reach(level.places[which], within, edges, starts, spans, is_first)
+        return children, which[reached]
+
+    def _reach(
+        self,
+        places: npt.NDArray[np.int32],
+        offsets: Numbers,
+        edges: Numbers,
+        starts: Numbers,
+        spans: npt.NDArray[np.int32],
+        is_first: Mask,
+    ) -> tuple[Level, Numbers]:
+        """Reach the objects that begin at `starts`, each by the first reference that leads to it.
+
+        `places` are those of the objects that have the references, `offsets` where in these they
+        are, `edges` their addresses. Returns what was reached, and by which references.
+        """
+        rows = np.arange(len(starts))
+        periods = self._periods[places]
+        offsets = np.where(periods > 0, offsets % np.maximum(periods, 1), offsets)
+        # Of unknown objects, it does not matter where.
+        offsets[self._place_types[places] == UNKNOWN] = 0
+        np.clip(offsets, 0, _MAX_OFFSET, out=offsets)
+        steps = self._known_steps.of((places.astype(np.int64) << _SHIFT) | offsets)
+        are = (self._step_table[2][steps] != 0) & self.marks.are_unset(starts)
+        if not are.all():
+            rows, steps = rows[are], steps[are]
+        order = np.argsort(starts[rows], kind="stable")
+        rows, steps = rows[order], steps[order]
+        starts = starts[rows]
+        is_one = np.concatenate([[True], starts[1:] != starts[:-1]])[: len(starts)]
+        rows, steps, starts = rows[is_one], steps[is_one], starts[is_one]
+        spans, edges = spans[rows], edges[rows]
+        self.marks.set(starts)
+        asks = self._step_table[1][steps]
+        if asks.any():
+            steps = self._asked(steps, asks, edges, starts)
+        headers = self._headers_of(starts, spans)
+        sizes = np.minimum(self.slots.size_number[spans].astype(np.int64), _LOW)
+        keys = (steps << 41) | (headers << 21) | (sizes << 1) | is_first[rows]
+        reached = self._known_places.of(keys).astype(np.int32)
+        return Level(starts, spans, reached, edges), rows
+
+    def _asked(self, steps: Numbers, asks: Numbers, edges: Numbers, starts: Numbers) -> Numbers:
+        """The steps, with the types that memory has."""
+        steps = steps.copy()
+        for ask in np.unique(asks).tolist():
+            if ask != Ask.NOTHING:
+                rows = np.flatnonzero(asks == ask)
+                kinds = self._pointed.asked(
+                    Ask(ask),
+                    self._step_table[0][steps[rows]],
+                    edges[rows].view(np.uint64),
+                    (starts[rows] + self._base).view(np.uint64),
+                )
+                steps[rows] = self._known_arrivals.of((steps[rows] << 20) | kinds)
+        return steps
+
+    def _headers_of(self, starts: Numbers, spans: npt.NDArray[np.int32]) -> Numbers:
+        """The numbers of the types that the heap records of objects; 0 for none."""
+        headers = np.zeros(len(starts), np.int64)
+        rows = np.flatnonzero(self.may_have_type[spans])
+        if not len(rows):
+            return headers
+        is_large = self._is_large[spans[rows]]
+        words = np.zeros(len(rows), np.uint64)
+        if is_large.any():
+            words[is_large] = self.slots.rows["type"][spans[rows[is_large]]]
+        small = np.flatnonzero(~is_large)
+        addresses = (starts[rows[small]] + self._base).view(np.uint64)
+        words[small] = self._memory.read_records(addresses, _WORD)
+        unique, which = np.unique(words, return_inverse=True)
+        headers[rows] = np.array([self.header(word) for word in unique.tolist()], np.int64)[which]
+        return headers
