@@ -73,6 +73,8 @@ class HostMoment:
 
     cpu_ns: int
     """The CPU time of all threads of the process."""
+    age_ns: int | None = None
+    """How long ago the process started."""
     affinity: int | None = None
     """The number of processors on which its first thread may run."""
     resident_bytes: int | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from ebpfprof.console.text import quantity
+from ebpfprof.console.text import duration, quantity
 from ebpfprof.findings.finding import MORE_GOROUTINES, Finding, Level
 from ebpfprof.findings.words import place
 from ebpfprof.profile.operations import caller_outside_library
@@ -28,10 +28,16 @@ _LEAST_RISES: Final = 3
 _LEAST_KEPT: Final = 0.3
 """Of what was allocated: if so much of it stays, two rises are enough."""
 _FEWEST_RISES: Final = 2
+_YOUNG_NS: Final = 60_000_000_000
+"""Younger processes fill tables and caches. The agent waits for as long before it explains one."""
+_DOUBLED: Final = 2.0
+"""The heap of a young process must grow by this factor: nothing shows yet where it will end."""
 _SURE: Final = 4.0  # standard errors of the slope
 _MOST_PLACES: Final = 2
 _LEAST_OF_HEAP: Final = 0.2
 """Of the heap: a type that takes less is not what fills it."""
+_LEAST_TO_SAY: Final = 0.05
+"""Of the heap: with less it is called steady."""
 _MINUTE_S: Final = 60
 _NS: Final = 1e9
 
@@ -48,13 +54,9 @@ class Grown:
 def find(evidence: Evidence) -> Iterator[Finding]:
     """The heap grows, with the stacks that allocated what was added."""
     grown = growth(evidence.heap) or _never_collected(evidence)
-    if grown is None or grown.bytes < _LEAST_BYTES:
+    if grown is None or not _is_much(evidence, grown):
         return
     last = evidence.heap[-1]
-    if grown.per_second < _LEAST_PER_SECOND * max(1, last.marked or last.live):
-        return
-    if grown.collections and not _is_kept(evidence, grown):
-        return
     speed = f"{quantity(grown.per_second * _MINUTE_S, 'bytes', 2)} a minute"
     lines = [_evidence_line(evidence, grown), *_places(evidence)]
     pid = evidence.program.pid
@@ -69,6 +71,23 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
+def _is_much(evidence: Evidence, grown: Grown) -> bool:
+    last = evidence.heap[-1]
+    now = max(1, last.marked or last.live)
+    if grown.bytes < _LEAST_BYTES or grown.per_second < _LEAST_PER_SECOND * now:
+        return False
+    if not grown.collections:
+        return True
+    age_ns = _age_ns(evidence)
+    if age_ns is not None and age_ns < _YOUNG_NS and now < _DOUBLED * (now - grown.bytes):
+        return False
+    return _is_kept(evidence, grown)
+
+
+def _age_ns(evidence: Evidence) -> int | None:
+    return evidence.host.after.age_ns if evidence.host else None
+
+
 def _about(evidence: Evidence) -> frozenset[Subject]:
     """The functions that allocated what was added; any if they are not known."""
     if not evidence.growing:
@@ -77,9 +96,16 @@ def _about(evidence: Evidence) -> frozenset[Subject]:
 
 
 def fine(evidence: Evidence) -> str:
-    """Whether memory is steady, if there were collections that show it."""
+    """Whether memory is steady, or by how much it grew, if there were collections that show it."""
     cycles = {moment.cycles for moment in evidence.heap}
-    return "memory steady" if len(cycles) > 1 else ""
+    if len(cycles) <= 1:
+        return ""
+    grown = growth(evidence.heap)
+    if grown is None or grown.bytes < _LEAST_TO_SAY * evidence.heap[-1].marked:
+        return "memory steady"
+    age_ns = _age_ns(evidence)
+    when = f", {duration(age_ns, 2)} after the start" if age_ns and age_ns < _YOUNG_NS else ""
+    return f"heap {quantity(grown.bytes, 'bytes', 2)} larger{when}"
 
 
 def growth(heap: Sequence[HeapMoment]) -> Grown | None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.findings.host import HostMoment, MachineMoment, ThreadMoment
 from ebpfprof.observing.groups import cpu_group, memory_group, stalled_us
 from ebpfprof.process.control_groups import ControlGroups, mounted_groups
-from ebpfprof.process.kernel_numbers import keyed, major_faults, processor_ticks, run_delay_ns
+from ebpfprof.process.kernel_numbers import (
+    keyed,
+    major_faults,
+    processor_ticks,
+    run_delay_ns,
+    start_ticks,
+)
 from ebpfprof.process.proc_files import ProcFiles
 from ebpfprof.process.tcp_counters import tcp_connections
 
@@ -36,10 +43,12 @@ class HostReader:
         """The counters now."""
         target, files = self._target, ProcFiles(self._target.pid)
         readable = ProcFiles(target.reading_pid)
+        stat = files.read("stat")
         return replace(
             self.read_use(),
+            age_ns=_age_ns(stat),
             affinity=_affinity(target.reading_pid),
-            major_faults=major_faults(files.read("stat")),
+            major_faults=major_faults(stat),
             threads=_threads(files),
             stalled_us=stalled_us(self._groups.of(readable, "")),
             machine=_machine(),
@@ -61,6 +70,13 @@ class HostReader:
             cpu_groups=tuple(map(cpu_group, cpu_groups)),
             memory_groups=tuple(map(memory_group, memory_groups)),
         )
+
+
+def _age_ns(stat: bytes) -> int | None:
+    ticks = start_ticks(stat)
+    if ticks is None:
+        return None
+    return max(0, time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * _TICK_NS)
 
 
 def _affinity(pid: int) -> int | None:

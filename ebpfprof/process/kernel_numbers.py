@@ -17,6 +17,7 @@ _SCHEDSTAT: Final = re.compile(rb"%b %b %b\n?" % (_NUMBER, _NUMBER, _NUMBER))
 _PROCESSORS: Final = re.compile(rb"cpu +" + rb" ".join([_NUMBER] * 8) + rb"[ \n]")
 _MOST: Final = (1 << 64) - 1
 _MAJOR_FAULTS: Final = 9  # in /proc/PID/stat, from the third field, the state, on
+_START: Final = 19  # there, too
 
 
 class ProcessorTicks(NamedTuple):
@@ -70,8 +71,12 @@ def run_delay_ns(text: bytes) -> int | None:
 
 def major_faults(text: bytes) -> int | None:
     """The page faults that waited for a disk, in a /proc/PID/stat (proc_pid_stat(5))."""
-    words = text.rpartition(b")")[2].split()
-    return number(words[_MAJOR_FAULTS]) if len(words) > _MAJOR_FAULTS else None
+    return _of_stat(text, _MAJOR_FAULTS)
+
+
+def start_ticks(text: bytes) -> int | None:
+    """When a process started, in ticks of CLOCK_BOOTTIME, by its /proc/PID/stat."""
+    return _of_stat(text, _START)
 
 
 def processor_ticks(text: bytes) -> ProcessorTicks | None:
@@ -80,6 +85,11 @@ def processor_ticks(text: bytes) -> ProcessorTicks | None:
     numbers = map(_bounded, match.groups()) if match else ()
     ticks = [value for value in numbers if value is not None]
     return ProcessorTicks(*ticks) if len(ticks) == len(ProcessorTicks._fields) else None
+
+
+def _of_stat(text: bytes, field: int) -> int | None:
+    words = text.rpartition(b")")[2].split()
+    return number(words[field]) if len(words) > field else None
 
 
 def _bounded(digits: bytes) -> int | None:

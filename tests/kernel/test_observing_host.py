@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from typing import Final
 
 from ebpfprof.findings.host import HostChange, HostMoment
@@ -16,6 +17,7 @@ from tests.kernel import programs
 _CPUS: Final = 0.5
 _MEMORY_MIB: Final = 256
 _S: Final = 1_000_000_000
+_TICK_NS: Final = _S // os.sysconf("SC_CLK_TCK")
 # It sleeps so often, computes, and says what the kernel counted for it.
 _PROGRAM: Final = """
 import resource, sys, threading, time
@@ -78,6 +80,7 @@ def test_a_program_in_a_group_with_limits() -> None:
 
 def test_counters_are_those_of_all_threads() -> None:
     command = (sys.executable, "-c", _PROGRAM)
+    began_ns = time.monotonic_ns()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         switches, major = map(int, process.stdout.readline().split())
@@ -91,6 +94,8 @@ def test_counters_are_those_of_all_threads() -> None:
     assert 0 < sum(one.voluntary_switches for one in now.threads.values()) < switches
     assert now.major_faults is not None
     assert now.major_faults >= major
+    assert now.age_ns is not None
+    assert 0 < now.age_ns <= time.monotonic_ns() - began_ns + _TICK_NS
     assert now.affinity == len(os.sched_getaffinity(0))
     assert now.machine
     assert now.machine.busy_ns > now.cpu_ns

@@ -17,6 +17,7 @@ from ebpfprof.process.kernel_numbers import (
     processor_ticks,
     quota,
     run_delay_ns,
+    start_ticks,
 )
 from ebpfprof.process.proc_files import ProcFiles
 from tests.fuzz.driver import Parser
@@ -58,7 +59,7 @@ def ask_numbers(data: bytes) -> None:
         *pressure(data).values(),
         *(quota(data) or ()),
         *(processor_ticks(data) or ()),
-        *(read(data) for read in (number, run_delay_ns, major_faults)),
+        *(read(data) for read in (number, run_delay_ns, major_faults, start_ticks)),
     ]
     assert all(value is None or 0 <= value < _MOST for value in numbers)
     for is_unified in (False, True):

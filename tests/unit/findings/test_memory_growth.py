@@ -7,6 +7,8 @@ import random
 import pytest
 
 from ebpfprof.findings import memory_growth
+from ebpfprof.findings.evidence import BeforeAndAfter, Evidence
+from ebpfprof.findings.host import HostMoment
 from ebpfprof.findings.runtime import GrowingStack, HeapMoment
 from ebpfprof.profile.memory import TypeBytes
 from tests.unit.findings.evidence import evidence, stack
@@ -91,3 +93,24 @@ def test_a_collection_of_which_the_result_is_not_known_is_no_growth() -> None:
     kept = collections(2, allocated=100 * MIB)
     assert not [*memory_growth.find(evidence(heap=heap(0, 200, 205), runtime=kept))]
     assert [*memory_growth.find(evidence(heap=heap(0, 150, 200, 250), runtime=kept))]
+
+
+def _of_age(seconds: float, *marked_mib: float) -> Evidence:
+    host = BeforeAndAfter(HostMoment(cpu_ns=0), HostMoment(cpu_ns=0, age_ns=round(seconds * 1e9)))
+    return evidence(heap=heap(*marked_mib), host=host)
+
+
+def test_after_its_start_a_heap_must_double() -> None:
+    """As that of Prometheus, which grew by 5 MiB in the first seconds."""
+    warms_up = (20, 22, 24, 26, 28)
+    assert not [*memory_growth.find(_of_age(25, *warms_up))]
+    assert memory_growth.fine(_of_age(25, *warms_up)) == "heap 8.0 MiB larger, 25 s after the start"
+    assert [*memory_growth.find(_of_age(61, *warms_up))]
+    assert [*memory_growth.find(_of_age(25, 20, 25, 30, 35, 40))]
+
+
+def test_growth_that_is_no_finding_is_not_called_steady() -> None:
+    slow = evidence(heap=heap(50, 51, 52, 53, 54))
+    assert not [*memory_growth.find(slow)]
+    assert memory_growth.fine(slow) == "heap 4.0 MiB larger"
+    assert memory_growth.fine(evidence(heap=heap(50, 50.1, 50.2, 50.3, 50.4))) == "memory steady"

@@ -12,6 +12,7 @@ from ebpfprof.process.kernel_numbers import (
     processor_ticks,
     quota,
     run_delay_ns,
+    start_ticks,
 )
 
 CPU_STAT = b"nr_periods 12\nnr_throttled 7\nthrottled_time 1234567890\n"
@@ -46,6 +47,7 @@ def test_what_makes_no_sense_is_missing(text: bytes) -> None:
     assert pressure(text) == {}
     assert run_delay_ns(text) is None
     assert major_faults(text) is None
+    assert start_ticks(text) is None
     assert processor_ticks(text) is None
 
 
@@ -77,6 +79,7 @@ def test_times_of_a_thread() -> None:
 
 def test_a_name_with_brackets_does_not_move_the_fields() -> None:
     assert major_faults(STAT) == 5
+    assert start_ticks(STAT) == 1234
 
 
 def test_ticks_of_all_processors() -> None:
