@@ -27,6 +27,11 @@ def state_of(program: LaunchedProgram) -> str:
     return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def seen(program: LaunchedProgram) -> tuple[bool, bool]:
+    """Whether it is stopped, and has ended."""
+    return program.is_stopped, program.has_ended
+
+
 def shell(script: str) -> tuple[str, str, str]:
     return ("sh", "-c", script)
 
@@ -34,14 +39,12 @@ def shell(script: str) -> tuple[str, str, str]:
 @pytest.mark.parametrize(("end", "status"), [("exit 7", 7), ("kill -TERM $$", 128 + 15)])
 def test_a_program_is_stopped_until_it_is_let_run(tmp_path: Path, end: str, status: int) -> None:
     with launched(*shell(f"echo > {tmp_path}/began; {end}")) as program:
-        assert program.is_stopped
-        assert not program.has_ended
+        assert seen(program) == (True, False)
         assert state_of(program) == "t"
         assert not list(tmp_path.iterdir())
         program.run(follow=False)
         assert program.wait() == status
-        assert not program.is_stopped
-        assert program.has_ended
+        assert seen(program) == (False, True)
         assert list(tmp_path.iterdir())
 
 

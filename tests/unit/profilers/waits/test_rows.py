@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import pytest
@@ -61,9 +61,16 @@ def test_which_probes_and_sums_a_recording_has(
 
 def test_sums_of_stacks_add_up_field_by_field() -> None:
     lengths = WaitHistogram.of([MS])
-    one = StackSums(*range(1, 12), lengths, 3 * lengths)
-    other = StackSums(*range(10, 120, 10), 2 * lengths, lengths)
-    both = StackSums(*range(11, 122, 11), 3 * lengths, 4 * lengths)
+    names = [field.name for field in fields(StackSums) if field.type == "float"]
+
+    def sums(first: int, *histograms: WaitHistogram) -> StackSums:
+        numbers: dict[str, Any] = {name: first * n for n, name in enumerate(names, 1)}
+        of_waits, of_run_queues = histograms
+        return StackSums(**numbers, lengths=of_waits, runnable_lengths=of_run_queues)
+
+    one = sums(1, lengths, 3 * lengths)
+    other = sums(10, 2 * lengths, lengths)
+    both = sums(11, 3 * lengths, 4 * lengths)
     assert one + other == both
     assert both - other == one
     assert one.times(2) == one + one
