@@ -232,7 +232,7 @@ def test_waits_that_samples_saw_for_half_of_the_time_may_be_half_as_many(
 def test_the_trap_at_the_wake_of_a_lock_is_in_the_error() -> None:
     row = block_row(eighth({LOCK: tracked(100, 10 * US, probed=False)}), stack=LOCK)
     assert row.delay_ns == 8 * MS
-    assert row.delay_variance == pytest.approx(CHANCE * (10 * US) ** 2 + (800 * 500) ** 2)
+    assert row.delay_variance == pytest.approx(CHANCE * (10 * US) ** 2 + (800 * 700) ** 2)
 
 
 def test_a_stack_that_few_samples_saw_has_a_large_error() -> None:
