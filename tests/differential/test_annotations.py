@@ -21,7 +21,7 @@ from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
 from symbolizer import ElfFile, GoBinary
 from symbolizer.codeanalysis.annotation_sites import AnnotationMoment, annotation_sites
-from tests.builds import pairs, versions
+from tests.builds import VERSIONS, pairs, versions
 from tests.differential.go_trace import Reported, reported
 from tests.go_target import inspect
 from tests.kernel.programs import NEWEST, TARGETS, program
@@ -30,7 +30,7 @@ from tests.toolchains import toolchain
 
 SECONDS = 0.4
 EDGE_NS = 5_000_000
-WITHOUT_CLOCK = ("1.19", "1.21")
+WITHOUT_CLOCK = VERSIONS[: VERSIONS.index("1.22")]
 MOST_TEXT_BYTES = 1024  # newer tracers keep no more
 SHORT_NS, LONG_NS = 2_000_000, 20_000_000  # sleeps of the target
 CLOCK_STEP_NS = 64

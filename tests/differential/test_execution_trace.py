@@ -30,7 +30,7 @@ LONG_NS = 20_000
 CANDIDATES = 12
 INTERRUPTED_NS = 3_000
 FITS = 4
-WITHOUT_CLOCK = ("1.19", "1.21")
+WITHOUT_CLOCK = VERSIONS[: VERSIONS.index("1.22")]
 ENOUGH_NS = 1_000_000
 
 
@@ -110,7 +110,7 @@ def without_calls(changes: Iterable[Transition]) -> Timed:
 def same_part(part: Timed, whole: Timed, *, has_clock: bool = True) -> Timed | None:
     """The part of the whole with the same changes at the same time; None if there is none.
 
-    Times of Go 1.19 and 1.21 begin with the trace: without a clock, it is the part whose times
+    Times of Go up to 1.21 begin with the trace: without a clock, it is the part whose times
     differ most evenly.
     """
     size, wanted = len(part), [change for change, _ in part]

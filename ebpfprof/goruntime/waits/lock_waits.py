@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 WAIT_GROUP: Final = "sync.WaitGroup"
 COND: Final = "sync.Cond"
 WRITER_SEMAPHORE: Final = 8  # in a RWMutex: the writer waits for readers (lock_uses)
+# Go 1.17 (sync/waitgroup.go): of the three words of a WaitGroup the last one is the semaphore, but
+# the first one if its address is no multiple of eight. That one is left out.
+_SEMA_OF_GROUP: Final = 8
+_GROUP_ALIGNMENT: Final = 8
 _WAIT_FOR_GROUP: Final = "sync.(*WaitGroup).Wait"
 _NOTIFY_LIST: Final = ("runtime.notifyListWait", "sync.runtime_notifyListWait")
 _IN_COND: Final = "sync.(*Cond)."
@@ -107,7 +111,9 @@ class LockWaitReader:
             for goroutine, place, word, good in zip(
                 chosen, placed, words.tolist(), is_same.tolist(), strict=True
             )
-            if good and word > place.sema_offset
+            if good
+            and word > place.sema_offset
+            and (place.type != WAIT_GROUP or word % _GROUP_ALIGNMENT == 0)
         }
 
 
@@ -119,7 +125,7 @@ class LockPlaces:
         self._frames = frames
         self._semaphores = go.sites.semaphores
         layout = go.binary.layout
-        self._group_offset = layout.offset(WAIT_GROUP, "sema")
+        self._group_offset = layout.structs[WAIT_GROUP].fields.get("sema", _SEMA_OF_GROUP)
         self._notify_offset = layout.offset(COND, "notify")
         bias, parks = go.load_bias, go.sites.parks
         self._semacquires = {park.return_pc + bias for park in parks if park.is_semaphore}
