@@ -257,17 +257,16 @@ def _record(program: Path, recording: Recording) -> tuple[Saved, Report]:
             is_done.set()
 
     with ExitStack() as held:
-        for of in (waits_collector, cpu_program):
-            held.enter_context(mock.patch.object(of, "BpfProgram", partial(_KeptProgram, kept)))
-        for limit, rows in recording.room.items():
-            held.enter_context(mock.patch.object(waits_collector, limit, rows))
-        for module, name, replacement in (
-            (waits_collector, "WaitTables", partial(_KeptTables, kept)),
-            (budgeted_waits, "SampledSums", partial(_KeptSums, kept)),
-            (estimates, "estimates", kept.estimates),
-            (session_module, "reported", kept.report),
+        for patch in (
+            mock.patch.object(waits_collector, "MAX_STACKS", recording.max_stacks),
+            mock.patch.object(waits_collector, "BpfProgram", partial(_KeptProgram, kept)),
+            mock.patch.object(cpu_program, "BpfProgram", partial(_KeptProgram, kept)),
+            mock.patch.object(waits_collector, "WaitTables", partial(_KeptTables, kept)),
+            mock.patch.object(budgeted_waits, "SampledSums", partial(_KeptSums, kept)),
+            mock.patch.object(estimates, "estimates", kept.estimates),
+            mock.patch.object(session_module, "reported", kept.report),
         ):
-            held.enter_context(mock.patch.object(module, name, replacement))
+            held.enter_context(patch)
         process = held.enter_context(Target.start(program))
         for line in recording.before:
             _ask(process, line)

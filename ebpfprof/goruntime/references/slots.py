@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_SLOTS: Final = 1 << 25
 """More slots are not numbered; a slot takes about 24 bytes of our memory."""
-_MAX_ARENAS: Final = 1 << 9  # of 64 MiB: 32 GiB, 16 MiB of our memory
+MAX_ARENAS: Final = 1 << 9  # of 64 MiB: 32 GiB, 16 MiB of our memory
 _ARENA_SHIFT: Final = np.uint64(26)
 _PAGE_SHIFT: Final = np.uint64(13)
 _PAGES: Final = 1 << 13  # of an arena
@@ -168,9 +168,9 @@ def _in_order(
     ends = np.concatenate([[0], np.maximum.accumulate(starts + sizes)[:-1]])
     is_kept = starts >= ends
     rows, sizes, starts = rows[is_kept], sizes[is_kept], starts[is_kept]
-    is_kept = (np.cumsum(sizes) <= _MAX_ARENAS << int(_ARENA_SHIFT)) & (
+    is_kept = (np.cumsum(sizes) <= MAX_ARENAS << int(_ARENA_SHIFT)) & (
         np.cumsum(_counts(rows, sizes)) <= MAX_SLOTS
     )
     arenas = np.cumsum(np.diff(starts >> np.int64(_ARENA_SHIFT), prepend=-1) != 0)
-    is_kept &= arenas <= _MAX_ARENAS
+    is_kept &= arenas <= MAX_ARENAS
     return rows[is_kept], sizes[is_kept]
