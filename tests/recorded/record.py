@@ -81,8 +81,8 @@ class _Kept:
         self,
         sums: SampledSums,
         waits: Mapping[StackKey, SampledStack],
-        *args: Any,  # noqa: ANN401
-        **more: Any,  # noqa: ANN401
+        *args: Any,  # noqa: ANN401 - passed on
+        **more: Any,  # noqa: ANN401 - passed on
     ) -> estimates.WaitEstimates:
         """Stands for ebpfprof.profilers.waits.estimates.estimates."""
         self.runs_at_first, self.runs_in_eighth = sums.runs_at_first, sums.runs_in_eighth
@@ -142,7 +142,7 @@ class _KeptProgram(BpfProgram):
         self.kept = Maps(self.hit_ns)
         of.programs[name.removesuffix(".bpf.c")] = self
 
-    def load(self, *args: Any, **more: Any) -> None:  # noqa: ANN401
+    def load(self, *args: Any, **more: Any) -> None:  # noqa: ANN401 - passed on
         super().load(*args, **more)
         if "unlearned" in self.maps:
             self._keep_records(self.maps["unlearned"].reader())
@@ -220,7 +220,7 @@ class _KeptSums(SampledSums):
 class _KeptTables(WaitTables):
     """Keeps what is read of the sums."""
 
-    def __init__(self, of: _Kept, *args: Any) -> None:  # noqa: ANN401
+    def __init__(self, of: _Kept, *args: Any) -> None:  # noqa: ANN401 - passed on
         super().__init__(*args)
         self._of = of
 

@@ -152,7 +152,7 @@ def ask_goroutines(data: bytes) -> None:
         standing = sampler.standing(found.goroutines, Threshold(2))
         assert standing.keys() <= {g.address for g in found.goroutines}
         totals = sampler.totals()
-        with suppress(UnreadableMemory):
+        with suppress(UnreadableMemory):  # a typed error is an answer, too
             read = table.GoroutineTable(go.target.memory, go.binary, _BIAS, "thread").read()
             assert len(StateNumbers(go.target.memory, go.binary.layout).of(read)) <= 8
         assert sum(each.hits for each in totals.states.values()) <= 2 * _COUNT
