@@ -149,7 +149,7 @@ class Fzf:
                 stdin.write(b"".join(b"%d line\n" % number for number in range(_LINES)))
             self._await_count(_LINES)
             self.await_idle()
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: no process may stay
             self._end()
             raise
 

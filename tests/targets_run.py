@@ -86,7 +86,7 @@ class Target:
         if ready is not None:
             try:
                 target.expect(ready, deadline_s)
-            except BaseException:
+            except BaseException:  # Ctrl-C, too: no process may stay
                 target.kill()
                 raise
         return target
@@ -155,7 +155,7 @@ class Target:
         """Close the target's standard input: it ends of its own accord."""
         stdin = self._process.stdin
         assert stdin is not None
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError):  # it has ended
             stdin.close()
 
     def wait(self, deadline_s: float = DEADLINE_S) -> int:

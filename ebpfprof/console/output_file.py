@@ -20,7 +20,7 @@ from ebpfprof.system.signals import interruptible
 IfTaken = Literal["refuse", "replace", "number"]
 """What to do if a file has the name: "number" writes to NAME-2, or the next free number."""
 
-_STDOUT_FD = 1
+STDOUT_FD = 1
 _MOST_NUMBERS = 1000
 
 
@@ -205,13 +205,13 @@ def _cannot_write(shown: str, error: Exception) -> OutputError:
 
 
 def _stdout(*, is_text: bool) -> int:
-    if os.isatty(_STDOUT_FD) and not is_text:
+    if os.isatty(STDOUT_FD) and not is_text:
         raise OutputError(
             "A profile is binary and not for a terminal: redirect standard output, or name a "
             "file with -o."
         )
     try:
-        return os.dup(_STDOUT_FD)
+        return os.dup(STDOUT_FD)
     except OSError as error:
         raise OutputError(
             f"Standard output cannot be used: {_reason(error)}. Name a file with -o."

@@ -6,7 +6,7 @@ from typing import Final
 from symbolizer.elf.file import ElfFile
 from symbolizer.errors import ElfError, GoTableError
 
-_BLOCK_BYTES: Final = 1 << 15
+BLOCK_BYTES: Final = 1 << 15
 _MAX_BLOCKS: Final = 128
 
 
@@ -77,13 +77,13 @@ class FileTable:
         return self._read_file(position, size)
 
     def _block(self, position: int) -> tuple[bytes, int]:
-        number, start = divmod(position, _BLOCK_BYTES)
+        number, start = divmod(position, BLOCK_BYTES)
         block = self._blocks.get(number)
         if block is None:
             if len(self._blocks) >= _MAX_BLOCKS:
                 self._blocks.clear()
-            first = number * _BLOCK_BYTES
-            block = self._read_file(first, min(_BLOCK_BYTES, self.size - first))
+            first = number * BLOCK_BYTES
+            block = self._read_file(first, min(BLOCK_BYTES, self.size - first))
             self._blocks[number] = block
         return block, start
 

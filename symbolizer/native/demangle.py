@@ -22,7 +22,7 @@ _MAX_ANSWER_BYTES: Final = 1 << 16
 _MAX_MEMORY_BYTES: Final = 256 << 20
 _MAX_CPU_S: Final = 0.5
 _MAX_WAIT_MS: Final = 10_000
-_MAX_STARTS: Final = 8
+MAX_STARTS: Final = 8
 _PR_SET_NO_NEW_PRIVS: Final = 38  # include/uapi/linux/prctl.h
 _CAPABILITY_VERSION_3: Final = 0x2008_0522  # include/uapi/linux/capability.h
 _RUST: Final = re.compile(r"_R[A-Z]|_ZN.*17h[0-9a-f]{16}E")
@@ -41,10 +41,10 @@ def demangled(name: str) -> str:
     """
     if not name.startswith(("_Z", "_R")) or len(name) > _MAX_NAME_CHARS or not name.isprintable():
         return name
-    return _demangler.ask(_OPTIMISER.sub("", name)) or name
+    return DEMANGLER.ask(_OPTIMISER.sub("", name)) or name
 
 
-class _Demangler:
+class Demangler:
     """The child process that demangles: started when needed, and again after a name ended it."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class _Demangler:
             process.communicate()
 
     def _start(self) -> subprocess.Popen[bytes] | None:
-        if self._starts >= _MAX_STARTS:
+        if self._starts >= MAX_STARTS:
             return None
         self._starts += 1
         self._process = subprocess.Popen(
@@ -87,8 +87,9 @@ class _Demangler:
         return self._process
 
 
-_demangler: Final = _Demangler()
-atexit.register(_demangler.end)
+DEMANGLER: Final = Demangler()
+"""The one that demangled() asks."""
+atexit.register(DEMANGLER.end)
 
 
 def _answer(stream: IO[bytes]) -> bytes:

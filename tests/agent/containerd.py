@@ -160,7 +160,7 @@ class Containerd:
         try:
             self._await_answers()
             self._import(IMAGE, program("pause"), program("steps"))
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: nothing may stay
             self._close()
             raise
         return self
@@ -179,13 +179,13 @@ class Containerd:
         self._held.cleanup()
         for folder in Path("/sys/fs/cgroup").glob(f"**/{self._group}"):
             for each in (*sorted(folder.rglob("*/"), reverse=True), folder):
-                with suppress(OSError):
+                with suppress(OSError):  # the kernel still has a process in it
                     each.rmdir()
 
     def _await_answers(self) -> None:
         until = monotonic() + DEADLINE_S
         while True:
-            with suppress(CallError):
+            with suppress(CallError):  # it has only just started
                 self.call("Version", made("PodSandboxRequest"))
                 return
             output = (self.folder / "log").read_text()

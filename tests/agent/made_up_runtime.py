@@ -127,7 +127,7 @@ class MadeUpRuntime:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # it was closed: the test is over
             while True:
                 client, _ = self._listener.accept()
                 client.settimeout(DEADLINE_S)
@@ -135,7 +135,7 @@ class MadeUpRuntime:
                 threading.Thread(target=serve, args=(client,), daemon=True).start()
 
     def _speak(self, client: socket.socket) -> None:
-        with suppress(OSError), client:
+        with suppress(OSError), client:  # who asked has heard enough
             client.recv(1 << 16)
             while self._raw:
                 client.sendall(self._raw)
@@ -162,6 +162,6 @@ class MadeUpRuntime:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # it may be closed
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

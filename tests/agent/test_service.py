@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
@@ -29,7 +30,8 @@ from ebpfprof.system.notify import Notifier
 from tests.agent.node import DROP_DASH, RICH, Live
 from tests.agent.test_pods import MadeUpSource
 from tests.continuous.fakes import ALL_KINDS, FakeTarget
-from tests.continuous.loops import never, run, until
+from tests.continuous.loops import run, until
+from tests.targets_run import DEADLINE_S
 
 
 class RecordingNotifier(Notifier):
@@ -59,6 +61,11 @@ class Run:
     reloads: int = 0
     file: Settings | BadConfig = RICH
     is_over: bool = False
+    surveys: int = 0
+    may_survey: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.may_survey.set()
 
     def join(self, process: GoProcess) -> None:
         """From now on this process is there."""
@@ -99,7 +106,13 @@ async def running(settings: Settings, *found: GoProcess) -> AsyncIterator[Run]:
     live = Live({each.pid: FakeTarget(each.pid, kinds=ALL_KINDS) for each in found})
     messages: list[str] = []
     there = list(found)
-    table = cast("Any", SimpleNamespace(survey=lambda **_: Survey(tuple(there), 0)))
+
+    def survey(**_: float) -> Survey:
+        made.surveys += 1
+        assert made.may_survey.wait(DEADLINE_S)
+        return Survey(tuple(there), 0)
+
+    table = cast("Any", SimpleNamespace(survey=survey))
     reported = RecordingNotifier()
     agent = Agent(
         settings,
@@ -248,22 +261,18 @@ def test_an_agent_that_can_not_notice_ends_does_not_continue(
 
 def test_the_watchdog_is_not_fed_while_work_is_stuck(tmp_path: Path) -> None:
     async def work() -> None:
-        entered = asyncio.Event()
-
-        async def stuck() -> None:
-            entered.set()
-            await never()
-
         async with running(into(tmp_path)) as made:
             agent = made.agent
             agent._worked_s = now_s = monotonic()
             await until(lambda: agent._worked_s > now_s)  # it works
             await until(lambda: "WATCHDOG=1" in made.notifier.lines)
-            agent.rounds.settle = stuck  # type: ignore[method-assign]  # it never ends
-            await entered.wait()
+            made.may_survey.clear()
+            surveys = made.surveys
+            await until(lambda: made.surveys > surveys)  # which does not end
             agent._worked_s -= service._STUCK_S
             before = made.notifier.lines.count("WATCHDOG=1")
             await asyncio.sleep(0.05)
             assert made.notifier.lines.count("WATCHDOG=1") == before
+            made.may_survey.set()
 
     run(work())

@@ -24,7 +24,7 @@ class RunningServer:
             )
         try:
             self._await_listening(port, log)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: no process may stay
             self.kill()
             raise
 

@@ -82,17 +82,17 @@ class ScriptedServer:
 
     def close(self) -> None:
         """Close all connections, and take no more."""
-        with suppress(OSError):
+        with suppress(OSError):  # it may be closed
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
             for connection in self._connections:
-                with suppress(OSError):
+                with suppress(OSError):  # the client may have closed it
                     connection.shutdown(socket.SHUT_RDWR)
                 connection.close()
 
     def _accept(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # it was closed: the test is over
             while True:
                 plain, _ = self._listener.accept()
                 plain.settimeout(DEADLINE_S)
@@ -102,7 +102,7 @@ class ScriptedServer:
                 threading.Thread(target=self._serve, args=(plain, number), daemon=True).start()
 
     def _serve(self, plain: socket.socket, number: int) -> None:
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):  # the client is gone
             connection = plain
             if self._tls:
                 connection = self._tls.wrap_socket(plain, server_side=True)

@@ -59,4 +59,4 @@ def window_of(
 
 def sink(kind: str, url: str, **more: object) -> SinkSettings:
     """Settings of a sink; answers may take half a minute."""
-    return SinkSettings(kind, kind, url=url, **{"timeout": 30.0, **more})  # type: ignore[arg-type]
+    return SinkSettings(kind, kind, url=url, **{"timeout": 30.0, **more})  # type: ignore[arg-type]  # mypy can't know the fields

@@ -99,12 +99,12 @@ def main(arguments: Sequence[str]) -> None:
     print("| | s | MB |\n|---|---|---|")
     for name in formats.PROFILES:
         size = len(formats.encode(profile, name))
-        taken_s = best_s(lambda name=name: formats.encode(profile, name))  # type: ignore[misc]
+        taken_s = best_s(lambda name=name: formats.encode(profile, name))  # type: ignore[misc]  # mypy and defaults of a lambda
         print(f"| {name} | {taken_s:.2f} | {size / 1e6:.2f} |", flush=True)
     for name in formats.DIFFERENCES:
         size = len(formats.encode_difference(later, profile, name))
         taken_s = best_s(
-            lambda name=name: formats.encode_difference(later, profile, name)  # type: ignore[misc]
+            lambda name=name: formats.encode_difference(later, profile, name)  # type: ignore[misc]  # mypy and defaults of a lambda
         )
         print(f"| diff, {name} | {taken_s:.2f} | {size / 1e6:.2f} |", flush=True)
     others: dict[str, Callable[[], object]] = {

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any, Final
 from unittest import mock
 
-from ebpfprof.kernel import compiler
+from ebpfprof.kernel import program_source
 from ebpfprof.kernel.sources import program_text
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.live import LiveSession
@@ -67,7 +67,7 @@ def bpf_ns(session: LiveSession, recorded: LiveTarget, running: Running, units: 
 
 def row(way: str, workload: str, options: Mapping[str, Any], rounds: int) -> list[str]:
     with ExitStack() as held:
-        with mock.patch.object(compiler, "program_text", without_lengths):
+        with mock.patch.object(program_source, "program_text", without_lengths):
             sessions = [held.enter_context(LiveSession(Options(**options)))]
         sessions.append(held.enter_context(LiveSession(Options(**options))))
         running = Running(_BY_NAME[workload], held)

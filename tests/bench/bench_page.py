@@ -112,7 +112,7 @@ def measure(
     row(browser, name, "first paint", OPENINGS, opened, first="about:blank")
     for what, script in interactions.items():
         code = _PAINTED % f"const graph = {graph}; {{ {script} }}"
-        row(browser, name, what, TURNS, lambda code=code: browser.execute_async_script(code))  # type: ignore[misc]
+        row(browser, name, what, TURNS, lambda code=code: browser.execute_async_script(code))  # type: ignore[misc]  # mypy and defaults of a lambda
 
 
 def row(

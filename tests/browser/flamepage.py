@@ -57,10 +57,10 @@ class FlamePage:
         """Wait until what was changed is drawn."""
         self.browser.execute_async_script(_DRAWN)
 
-    def script(self, code: str, *arguments: object) -> Any:  # noqa: ANN401
+    def script(self, code: str, *arguments: object) -> Any:  # noqa: ANN401 - what the script returns
         return self.browser.execute_script(code, *arguments)
 
-    def graph(self, expression: str) -> Any:  # noqa: ANN401
+    def graph(self, expression: str) -> Any:  # noqa: ANN401 - what the script returns
         return self.script(f"return standalonePage.graph.{expression}")
 
     def texts(self, css: str) -> list[str]:
@@ -151,7 +151,7 @@ class FlamePage:
 
     def point_at(self, name: str) -> None:
         actions = ActionBuilder(self.browser)
-        actions.pointer_action.move_to_location(*self._place(name))  # type: ignore[no-untyped-call]
+        actions.pointer_action.move_to_location(*self._place(name))  # type: ignore[no-untyped-call]  # selenium has no types
         actions.perform()
         self.drawn()
 
@@ -162,9 +162,9 @@ class FlamePage:
 
     def tap(self, name: str) -> None:
         """With a finger."""
-        finger = PointerInput(POINTER_TOUCH, "finger")  # type: ignore[no-untyped-call]
+        finger = PointerInput(POINTER_TOUCH, "finger")  # type: ignore[no-untyped-call]  # selenium has no types
         actions = ActionBuilder(self.browser, mouse=finger)
-        actions.pointer_action.move_to_location(*self._place(name)).pointer_down().pointer_up()  # type: ignore[no-untyped-call]
+        actions.pointer_action.move_to_location(*self._place(name)).pointer_down().pointer_up()  # type: ignore[no-untyped-call]  # selenium has no types
         actions.perform()
         self.drawn()
 

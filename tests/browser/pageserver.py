@@ -93,7 +93,7 @@ def cpu_profile() -> Profile:
     return profile
 
 
-def described(pid: int, name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+def described(pid: int, name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     """A process as the server describes it."""
     return {
         "pid": pid,

@@ -52,7 +52,7 @@ def test_the_page_shows_hostile_names_as_text(page: Page) -> None:
         click = "document.querySelector(arguments[0]).click()"
         page.browser.execute_script(click, f"[data-kind={kind}]")
         wanted = COMMENT if kind == "cpu" else "main.hold"
-        page.until(lambda p, w=wanted: any(w in name for name in p.functions()), wanted)  # type: ignore[misc]
+        page.until(lambda p, w=wanted: any(w in name for name in p.functions()), wanted)  # type: ignore[misc]  # mypy and defaults of a lambda
         assert_harmless(page.browser)
 
 

@@ -145,7 +145,7 @@ def test_the_table_is_sorted_by_each_column(page: FakedPage) -> None:
     for number, column in enumerate(("flat", "cum", "count", "mean", "name"), start=1):
         page.click(f"#functions th:nth-child({number}) button")
         sort = f"#functions th:nth-child({number})[aria-sort$=cending]"
-        page.until(lambda p, s=sort: bool(p.texts(s)), f"sorted by {column}")  # type: ignore[misc]
+        page.until(lambda p, s=sort: bool(p.texts(s)), f"sorted by {column}")  # type: ignore[misc]  # mypy and defaults of a lambda
         first[column] = page.functions()[0]
     assert first == {
         "flat": "sync.(*Mutex).Lock",

@@ -78,7 +78,7 @@ def test_an_open_page_keeps_its_process_recorded(chromium: Chrome, two: Two) -> 
     assert "idle waiting hidden" in page.text("#idle summary")
     for kind, found in (("mutex", "sync.(*Mutex).Unlock"), ("cpu", "main.signInvoice")):
         page.click(f"[data-kind={kind}]")
-        page.until(lambda p, f=found: f in p.functions(), found)  # type: ignore[misc]
+        page.until(lambda p, f=found: f in p.functions(), found)  # type: ignore[misc]  # mypy and defaults of a lambda
     page.click("[data-kind=block]")
     page.until_text("#headline", "Mutex.Lock")
     page.until_text("#group", "lock")  # without an option

@@ -79,7 +79,7 @@ class FakeTarget:
             self.watched_s += seconds
             self.events += seconds
 
-    def profile(self, kind: Any) -> Profile:  # noqa: ANN401
+    def profile(self, kind: Any) -> Profile:  # noqa: ANN401 - any name of a kind
         """All so far: events of a microsecond each, and one more once it was recorded."""
         types = kind_named(kind).sample_types
         events = _samples((LOCK, WORK), self.events, 1000, types)
@@ -201,7 +201,7 @@ class FakeLive:
 class FakeFollower(Follower):
     """Finds the processes that the test names."""
 
-    def __init__(self, manager: Manager, *found: GoProcess, **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, manager: Manager, *found: GoProcess, **options: Any) -> None:  # noqa: ANN401 - Follower's
         super().__init__(manager, cast("ProcessTable", None), **options)
         self.found = list(found)
 
@@ -212,7 +212,7 @@ class FakeFollower(Follower):
         self._note(self.found)
 
 
-def go_process(pid: int, **fields: Any) -> GoProcess:  # noqa: ANN401
+def go_process(pid: int, **fields: Any) -> GoProcess:  # noqa: ANN401 - GoProcess's fields
     known = GoProcess(pid, "shop", "shop -x", "eve", "go1.27.3", "exe", None, True, "")
     return replace(known, **fields)
 
@@ -222,7 +222,7 @@ def managed(live: FakeLive, **options: Any) -> Manager:  # noqa: ANN401 - the Ma
     return Manager(live, kinds=ALL_KINDS, **options)
 
 
-def made(**options: Any) -> tuple[Manager, RecordedProcess, FakeTarget]:  # noqa: ANN401
+def made(**options: Any) -> tuple[Manager, RecordedProcess, FakeTarget]:  # noqa: ANN401 - the Manager's own
     """A manager with one process, and the process's target; `options` are the manager's."""
     target = FakeTarget(PID)
     manager = managed(FakeLive({PID: target}), **options)

@@ -97,7 +97,7 @@ def fault(parser: Parser, data: bytes) -> str:
         return ""
     except TooLong as error:  # its lines are chance
         return f"{TooLong.__name__}: {error}"
-    except Exception as error:
+    except Exception as error:  # any error is a failure of the parser
         frames = traceback.extract_tb(error.__traceback__)
         ours = [frame for frame in frames if frame.filename.startswith(str(ROOT))]
         where = "".join(f" {Path(each.filename).name}:{each.lineno}" for each in ours[-2:])
@@ -230,7 +230,7 @@ def _child(
         )
         os.write(writer, json.dumps(asdict(result)).encode())
         os._exit(0)
-    except BaseException:
+    except BaseException:  # a child never returns
         traceback.print_exc()
     finally:
         os._exit(1)

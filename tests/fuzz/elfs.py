@@ -113,7 +113,7 @@ def remember(data: bytes) -> None:
     """Keep the headers of a small ELF file, so that head_bytes() and open_elf() know them."""
     if data.startswith(b"\x7fELF"):
         (size,) = struct.unpack_from("<I", data, _FLAGS_AT)
-        with suppress(SymbolizerError):
+        with suppress(SymbolizerError):  # then the parser raises it
             _opened[data[:size]] = ElfFile.from_bytes(data)
 
 

@@ -8,7 +8,7 @@ it. We also remember whole functions, since most inputs change few of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Final
 from unittest import mock
@@ -64,8 +64,12 @@ def _first(code: bytes, address: int) -> Instruction | None:
 @contextmanager
 def remembering() -> Iterator[None]:
     """Make all code that decodes functions of a program use this module."""
-    with ExitStack() as held:
-        for module in (cgo_callback, globals, park_sites, runtime_functions, stack_switch):
-            held.enter_context(mock.patch.object(module, "decode", decode))
-        held.enter_context(mock.patch.object(InstructionStarts, "among", among))
+    with (
+        mock.patch.object(cgo_callback, "decode", decode),
+        mock.patch.object(globals, "decode", decode),
+        mock.patch.object(park_sites, "decode", decode),
+        mock.patch.object(runtime_functions, "decode", decode),
+        mock.patch.object(stack_switch, "decode", decode),
+        mock.patch.object(InstructionStarts, "among", among),
+    ):
         yield

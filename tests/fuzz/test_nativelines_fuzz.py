@@ -45,7 +45,11 @@ def ask(version: int, changes: list[Change]) -> None:
                 at = place.offset + position % (place.size - size)
                 data[at : at + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
     wanted = range(text.vaddr, text.vaddr + text.size, 13)
-    with limits(), ElfFile.from_bytes(bytes(data)) as elf, suppress(SymbolizerError):
+    with (
+        limits(),
+        ElfFile.from_bytes(bytes(data)) as elf,
+        suppress(SymbolizerError),
+    ):  # a typed error is an answer, too
         lines = NativeLines.open(elf)
         assert lines is not None
         found = lines.frames(wanted)

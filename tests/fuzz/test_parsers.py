@@ -168,7 +168,7 @@ def test_seeds_are_taken_and_pass_all_that_the_parser_covers(parser: Parser) -> 
     sys.setprofile(note)
     try:
         for seed in seeds:
-            with suppress(*parser.allowed):
+            with suppress(*parser.allowed):  # a seed may be a wrong input
                 parser.ask(seed)
                 took += 1
     finally:
@@ -218,7 +218,7 @@ def test_an_error_that_is_not_allowed_is_a_failure() -> None:
 def test_one_that_does_not_end_is_a_failure() -> None:
     def ask(data: bytes) -> None:
         for _ in count() if len(data) < 9 else ():
-            with suppress(Exception):
+            with suppress(Exception):  # a parser that catches all
                 pass
 
     (failure,) = tried(made(ask, cpu_s=0.05))

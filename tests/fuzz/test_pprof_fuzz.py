@@ -46,7 +46,7 @@ TEXTS: Final = st.sampled_from(
 
 def read_and_write(data: bytes) -> None:
     """Read a profile; each format that knows its values can write it."""
-    with suppress(InvalidProfile):
+    with suppress(InvalidProfile):  # a typed error is an answer, too
         write(pprof.decode(data))
 
 
@@ -57,7 +57,7 @@ def write(profile: Profile) -> None:
     assert b"\x1b" not in text
     with suppress(InvalidProfile):  # negative values
         json.loads(speedscope.encode(profile))
-    with suppress(InvalidProfile):
+    with suppress(InvalidProfile):  # negative values
         for line in folded.encode(profile).splitlines():
             assert int(line.rpartition(b" ")[2]) > 0
     with suppress(InvalidProfile):  # a sum that does not fit 64 bits

@@ -174,7 +174,7 @@ def check_calls(binary: GoBinary) -> None:
 
 def answer_or_error(ask: Callable[[], object]) -> None:
     """Ask; an error of the symbolizer's own is as good as an answer, any other fails the test."""
-    with suppress(SymbolizerError):
+    with suppress(SymbolizerError):  # as the docstring says
         ask()
 
 

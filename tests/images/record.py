@@ -34,7 +34,7 @@ from tests.toolchains import Toolchain, ToolchainError, toolchain, toolchains
 
 _PROGRAM: Final = Path(__file__).parent / "waits"
 _PATIENCE_S: Final = 20.0
-_BLOCK_BYTES: Final = 32
+BLOCK_BYTES: Final = 32
 _READER_BLOCK_BYTES: Final = 256  # instead of those of symbolizer.elf.table
 _BEFORE_LINKNAME_CHECKS: Final = ("1.19", "1.21", "1.22")
 _OF_PROCESS: Final = ("auxv", "maps", "environ", "stat")
@@ -121,7 +121,7 @@ class _NotedFile(SavedBytes):
     def __init__(self, data: bytes) -> None:
         super().__init__([(0, data)])
         self._data = data
-        self._wanted = bytearray(len(data) // _BLOCK_BYTES + 1)
+        self._wanted = bytearray(len(data) // BLOCK_BYTES + 1)
         with ElfFile.from_bytes(data) as elf:
             text, header = elf.sections[".text"], find_pclntab(elf).header
             start = elf.vaddr_to_offset(header.vaddr)
@@ -139,7 +139,7 @@ class _NotedFile(SavedBytes):
                 return
             if self._tables[0] <= start < self._tables[1]:  # symbolizer.go.pcvalue.read_table
                 limit = self._data.index(0, start + 1) + 1
-        first, behind = start // _BLOCK_BYTES, -(-limit // _BLOCK_BYTES)
+        first, behind = start // BLOCK_BYTES, -(-limit // BLOCK_BYTES)
         self._wanted[first:behind] = b"\1" * (behind - first)
 
     def up_to(self, address: int, size: int) -> bytes:
@@ -152,9 +152,9 @@ class _NotedFile(SavedBytes):
     def wanted(self) -> list[Part]:
         """What was noted; of tables, zeros in place of the rest, as they are read in blocks."""
         found: list[Part] = []
-        for start in range(0, len(self._data), _BLOCK_BYTES):
-            block = self._data[start : start + _BLOCK_BYTES]
-            if self._wanted[start // _BLOCK_BYTES]:
+        for start in range(0, len(self._data), BLOCK_BYTES):
+            block = self._data[start : start + BLOCK_BYTES]
+            if self._wanted[start // BLOCK_BYTES]:
                 found.append((start, block))
             elif self._zeroed[0] <= start < self._zeroed[1]:
                 found.append((start, bytes(len(block))))
@@ -213,7 +213,7 @@ def reduced(wholes: Sequence[Image], read: Callable[[Sequence[Shown]], object]) 
     """
     file = _NotedFile(wholes[0].parts[0][1])
     shown = [replace(each.shown(_NotedMemory(each, file)), file=file) for each in wholes]
-    with mock.patch.object(table, "_BLOCK_BYTES", _READER_BLOCK_BYTES):
+    with mock.patch.object(table, "BLOCK_BYTES", _READER_BLOCK_BYTES):
         answer = read(shown)
     found = [replace(each, parts=file.wanted()) for each in wholes]
     assert read([each.shown() for each in found]) == answer

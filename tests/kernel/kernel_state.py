@@ -58,9 +58,9 @@ def bpf_objects(pid: int) -> set[BpfObject]:
     """
     found: set[BpfObject] = set()
     for holder in (pid, *holders(pid)):
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # it ended, or was closed, meanwhile
             for path in Path(f"/proc/{holder}/fdinfo").iterdir():
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError):  # it ended, or was closed, meanwhile
                     text = path.read_text()
                     found |= {BpfObject(kind, int(n)) for kind, n in _OBJECT_ID.findall(text)}
     return found
@@ -158,7 +158,7 @@ def descendants(pid: int) -> list[int]:
 def _children(pid: int) -> list[int]:
     words = []
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # it ended, or was closed, meanwhile
             words += (thread / "children").read_text().split()
     return [int(word) for word in words]
 
@@ -174,7 +174,7 @@ def _name(pid: int) -> str:
 def _descriptors(pid: int) -> list[str]:
     links = []
     for path in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # it ended, or was closed, meanwhile
             links.append(os.readlink(path))
     return links
 

@@ -14,5 +14,5 @@ from ebpfprof.kernel import uprobe_links
 COMMAND = (sys.executable, str(Path(__file__).resolve()))
 
 if __name__ == "__main__":
-    uprobe_links.is_offered = lambda: False  # type: ignore[assignment]
+    uprobe_links.is_offered = lambda: False  # type: ignore[assignment]  # as older kernels answer
     main()

@@ -160,7 +160,7 @@ def test_probes_are_detached_when_their_starter_ends(go: GoTarget, context: Prob
     reads, writes = os.pipe()
     starter = os.fork()
     if not starter:
-        with suppress(BaseException):
+        with suppress(BaseException):  # a child never returns
             until, _writer = os.pipe()
             held(
                 go,

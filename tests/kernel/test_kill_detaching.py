@@ -128,7 +128,7 @@ def served(target: Target) -> Iterator[Server]:
 
 
 def answerless(server: Server) -> None:
-    with suppress(OSError):
+    with suppress(OSError):  # the server is killed meanwhile
         server.get("/debug/pprof/block?seconds=1")
 
 
@@ -190,5 +190,5 @@ def await_all_ended(family: Sequence[int]) -> None:
 
 def kill(pids: Sequence[int]) -> None:
     for pid in pids:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):  # it may have ended
             os.kill(pid, signal.SIGKILL)

@@ -15,7 +15,7 @@ import pytest
 
 from ebpfprof.errors import ExitCode
 from ebpfprof.privileges.capabilities import NUMBERS
-from symbolizer.native.demangle import _Demangler
+from symbolizer.native.demangle import Demangler
 from tests.kernel.programs import program
 from tests.kernel.strangers import strangers
 from tests.kernel.users import ROOT, anybodys_folder, by_user, open_checkout
@@ -96,7 +96,7 @@ def test_the_installed_command_loads_no_foreign_code(tmp_path: Path) -> None:
 
 
 def test_the_demangler_has_no_rights_and_opens_no_file() -> None:
-    servant = _Demangler()
+    servant = Demangler()
     try:
         assert servant.ask("_ZN3foo3barEv") == "foo::bar()"
         assert servant._process is not None

@@ -113,7 +113,7 @@ def run(verb: str, target: Target, folder: Path, *moments: Moment) -> Ended:
         except subprocess.TimeoutExpired:
             code = None
             process.send_signal(signal.SIGUSR1)
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):  # it hangs, which is shown below
                 process.wait(1)
         finally:
             process.kill()
@@ -144,7 +144,7 @@ def marked(mark: str) -> list[int]:
     """The processes that have inherited a mark."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
+        with suppress(OSError):  # it ended meanwhile
             if f"MARK={mark}".encode() in (path / "environ").read_bytes():
                 found.append(int(path.name))
     return found

@@ -28,7 +28,7 @@ def left_behind() -> set[int]:
     """File workers that ebpfprof left behind: they are stuck, or about to end."""
     found = set()
     for each in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
+        with suppress(OSError):  # it ended meanwhile
             name, _, rest = each.read_text().partition("(")[2].rpartition(")")
             if name == WORKER and rest.split()[1] == "1":
                 found.add(int(each.parent.name))

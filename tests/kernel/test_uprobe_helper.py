@@ -61,7 +61,7 @@ def test_threads_that_wait_have_their_probes_detached_together(
     asked: list[list[int]] = []
     begun, may_go_on = threading.Event(), threading.Event()
 
-    def ask(channel: MessageChannel, request: str, fds: Any, **arguments: Any) -> None:  # noqa: ANN401
+    def ask(channel: MessageChannel, request: str, fds: Any, **arguments: Any) -> None:  # noqa: ANN401 - as MessageChannel has it
         assert request == "detach"
         asked.append(arguments["groups"])
         begun.set()

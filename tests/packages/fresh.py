@@ -92,7 +92,7 @@ class Fresh:
             _, output = running.communicate(timeout=DEADLINE_S)
             assert running.returncode == 0, output
         finally:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):  # it has ended
                 running.kill()
             running.wait()
 

@@ -81,8 +81,8 @@ class _Kept:
         self,
         sums: SampledSums,
         waits: Mapping[StackKey, SampledStack],
-        *args: Any,  # noqa: ANN401
-        **more: Any,  # noqa: ANN401
+        *args: Any,  # noqa: ANN401 - passed on
+        **more: Any,  # noqa: ANN401 - passed on
     ) -> estimates.WaitEstimates:
         """Stands for ebpfprof.profilers.waits.estimates.estimates."""
         self.runs_at_first, self.runs_in_eighth = sums.runs_at_first, sums.runs_in_eighth
@@ -142,7 +142,7 @@ class _KeptProgram(BpfProgram):
         self.kept = Maps(self.hit_ns)
         of.programs[name.removesuffix(".bpf.c")] = self
 
-    def load(self, *args: Any, **more: Any) -> None:  # noqa: ANN401
+    def load(self, *args: Any, **more: Any) -> None:  # noqa: ANN401 - passed on
         super().load(*args, **more)
         if "unlearned" in self.maps:
             self._keep_records(self.maps["unlearned"].reader())
@@ -220,7 +220,7 @@ class _KeptSums(SampledSums):
 class _KeptTables(WaitTables):
     """Keeps what is read of the sums."""
 
-    def __init__(self, of: _Kept, *args: Any) -> None:  # noqa: ANN401
+    def __init__(self, of: _Kept, *args: Any) -> None:  # noqa: ANN401 - passed on
         super().__init__(*args)
         self._of = of
 
@@ -257,17 +257,16 @@ def _record(program: Path, recording: Recording) -> tuple[Saved, Report]:
             is_done.set()
 
     with ExitStack() as held:
-        for of in (waits_collector, cpu_program):
-            held.enter_context(mock.patch.object(of, "BpfProgram", partial(_KeptProgram, kept)))
-        for limit, rows in recording.room.items():
-            held.enter_context(mock.patch.object(waits_collector, limit, rows))
-        for module, name, replacement in (
-            (waits_collector, "WaitTables", partial(_KeptTables, kept)),
-            (budgeted_waits, "SampledSums", partial(_KeptSums, kept)),
-            (estimates, "estimates", kept.estimates),
-            (session_module, "reported", kept.report),
+        for patch in (
+            mock.patch.object(waits_collector, "MAX_STACKS", recording.max_stacks),
+            mock.patch.object(waits_collector, "BpfProgram", partial(_KeptProgram, kept)),
+            mock.patch.object(cpu_program, "BpfProgram", partial(_KeptProgram, kept)),
+            mock.patch.object(waits_collector, "WaitTables", partial(_KeptTables, kept)),
+            mock.patch.object(budgeted_waits, "SampledSums", partial(_KeptSums, kept)),
+            mock.patch.object(estimates, "estimates", kept.estimates),
+            mock.patch.object(session_module, "reported", kept.report),
         ):
-            held.enter_context(mock.patch.object(module, name, replacement))
+            held.enter_context(patch)
         process = held.enter_context(Target.start(program))
         for line in recording.before:
             _ask(process, line)

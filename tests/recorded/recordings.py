@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ebpfprof.profilers.waits.collector import MAX_STACKS
 from tests.recorded.program import OLD_SHOP, PROGRAM, SHOP, Program
 
 
@@ -14,9 +15,8 @@ class Recording:
     """One recording of a program.
 
     The program did `before` before the recording began, `first` until its middle, and `then` until
-    its end. `at_the_middle` has the maps that are kept in the middle, by BPF program. `room` makes
-    tables smaller: by the name of a limit, the number of rows. In windows there are `least_windows`
-    at least.
+    its end. `at_the_middle` has the maps that are kept in the middle, by BPF program. The kernel
+    has room for `max_stacks`. In windows there are `least_windows` at least.
     """
 
     program: Program
@@ -25,7 +25,7 @@ class Recording:
     then: Sequence[str] = ()
     before: Sequence[str] = ()
     at_the_middle: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    room: Mapping[str, int] = field(default_factory=dict)
+    max_stacks: int = MAX_STACKS
     least_windows: int = 0
 
 
@@ -81,6 +81,6 @@ RECORDINGS: Final[Mapping[str, Recording]] = {
     "hangs": Recording(
         SHOP, {**_EXACT, "max_overhead": 8.0}, ("rest 7500",), before=("deadlock", "hang")
     ),
-    "losses": Recording(SHOP, _EXACT, _SERVES, room={"_MAX_STACKS": 4}),
+    "losses": Recording(SHOP, _EXACT, _SERVES, max_stacks=4),
     "oldgo": Recording(OLD_SHOP, _EXACT, _SERVES),
 }

@@ -102,7 +102,7 @@ def run(
         written = held.enter_context(tempfile.TemporaryFile())
         for patch in (
             mock.patch.object(os, "get_terminal_size", return_value=size),
-            mock.patch.object(output_file, "_STDOUT_FD", written.fileno()),
+            mock.patch.object(output_file, "STDOUT_FD", written.fileno()),
             mock.patch.dict(os.environ, {"TERM": "dumb", "PAGER": "cat", "TZ": "UTC"}),
             mock.patch.multiple(
                 sys,
@@ -165,34 +165,34 @@ def _machine(there: dict[int, Shows]) -> Iterator[None]:
 
     def nothing(*_: object, **__: object) -> None: ...
 
-    replaced: list[tuple[Any, dict[str, Any]]] = [
-        (session_module, {"Session": open_session}),
-        (checks, {"require_capabilities": nothing, "missing_capabilities": list}),
-        (open_files, {"allow_many": nothing}),
-        (pid_namespace, {"sees_whole_machine": lambda: True}),
-        (process, {"require_process": nothing}),
-        (file_opener, {"WorkerFileOpener": _Files}),
-        (doctor_process, {"WorkerFileOpener": _Files}),
-        (live, {"WorkerFileOpener": _Files, "SamplingThread": lambda: thread}),
-        (results, {"own_cost": lambda: "5.9 s of CPU time, 90 MiB of memory at most"}),
-        (ebpfprof, {"__version__": "VERSION"}),
-        (ProcessorTime, {"taken": lambda *_: None}),
-        (processes, {"ProcessTable": lambda: _ProcessTable(there)}),
-        (list_verb, {"loads_of": lambda shown: {each.pid: _LOAD for each in shown}}),
-        (open_processes, {"Target": open_target}),
-        (
-            drop_privileges,
-            {
-                "give_up_before_recording": nothing,
-                "give_up_recording_rights": nothing,
-                "give_up_probing": nothing,
-            },
+    patches = (
+        mock.patch.multiple(session_module, Session=open_session),
+        mock.patch.multiple(checks, require_capabilities=nothing, missing_capabilities=list),
+        mock.patch.multiple(open_files, allow_many=nothing),
+        mock.patch.multiple(pid_namespace, sees_whole_machine=lambda: True),
+        mock.patch.multiple(process, require_process=nothing),
+        mock.patch.multiple(file_opener, WorkerFileOpener=_Files),
+        mock.patch.multiple(doctor_process, WorkerFileOpener=_Files),
+        mock.patch.multiple(live, WorkerFileOpener=_Files, SamplingThread=lambda: thread),
+        mock.patch.multiple(
+            results, own_cost=lambda: "5.9 s of CPU time, 90 MiB of memory at most"
         ),
-        (time, clock.functions()),
-    ]
+        mock.patch.multiple(ebpfprof, __version__="VERSION"),
+        mock.patch.multiple(ProcessorTime, taken=lambda *_: None),
+        mock.patch.multiple(processes, ProcessTable=lambda: _ProcessTable(there)),
+        mock.patch.multiple(list_verb, loads_of=lambda shown: {each.pid: _LOAD for each in shown}),
+        mock.patch.multiple(open_processes, Target=open_target),
+        mock.patch.multiple(
+            drop_privileges,
+            give_up_before_recording=nothing,
+            give_up_recording_rights=nothing,
+            give_up_probing=nothing,
+        ),
+        mock.patch.multiple(time, **clock.functions()),
+    )
     with ExitStack() as held:
-        for of, names in replaced:
-            held.enter_context(mock.patch.multiple(of, **names))
+        for patch in patches:
+            held.enter_context(patch)
         held.callback(random.setstate, random.getstate())
         random.seed(1)  # the times of samples are random
         yield
@@ -219,7 +219,7 @@ class _Clock:
     def time_ns(self) -> int:
         return _BEGIN_UNIX_NS + self.gone_ns
 
-    def functions(self) -> dict[str, Callable[..., Any]]:
+    def functions(self) -> dict[str, Any]:
         """What stands for those of the module `time`."""
         clock_gettime_ns, localtime = time.clock_gettime_ns, time.gmtime
 

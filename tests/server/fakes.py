@@ -25,7 +25,7 @@ class Answer:
     body: bytes
 
     @property
-    def json(self) -> Any:  # noqa: ANN401
+    def json(self) -> Any:  # noqa: ANN401 - JSON
         return json.loads(self.body)
 
 

@@ -271,7 +271,7 @@ def test_the_text_form_equals_gos(pair: Pair, kind: str) -> None:
     go, ours = (answer.body.decode() for answer in pair.both(f"/{kind}?debug=1"))
 
     def header(text: str) -> str:
-        return re.sub(r"(?<=second=)\d+", "N", text[: STACK.search(text).start()])  # type: ignore[union-attr]
+        return re.sub(r"(?<=second=)\d+", "N", text[: STACK.search(text).start()])  # type: ignore[union-attr]  # it has a stack
 
     assert header(ours) == header(go)
     expected = {s for s in work_lines(go, kind) if not is_of_runtime_lock(kind, s[0][0])}

@@ -55,7 +55,7 @@ async def while_working(
     return await asking
 
 
-async def server(target: FakeTarget, **options: Any) -> tuple[Service, asyncio.Task[None]]:  # noqa: ANN401
+async def server(target: FakeTarget, **options: Any) -> tuple[Service, asyncio.Task[None]]:  # noqa: ANN401 - the manager's
     service = await Service.of(target, **options)
     return service, asyncio.ensure_future(service.manager.run())
 

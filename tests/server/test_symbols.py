@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from ebpfprof.server.symbols import symbols_of
 from symbolizer import ElfFile, Frame, Function, GoBinary
 from tests.continuous.fakes import PID, FakeTarget
 from tests.kernel.programs import program
-from tests.server.fakes import Service
+from tests.server.fakes import Answer, Service
 from tests.targets_run import Target
 from tests.unit.export.small_profile import MAIN
 
@@ -102,7 +101,7 @@ def test_a_body_that_never_arrives_times_out(
 def asked_of(target: FakeTarget, sent: bytes | None) -> tuple[int, bytes]:
     """The answer to addresses that are sent, or never arrive."""
 
-    async def work() -> Any:  # noqa: ANN401
+    async def work() -> Answer:
         service = await Service.of(target)
         path = "/debug/pprof/symbol"
         return await service.client.ask(path, method="POST", body=sent)

@@ -265,7 +265,7 @@ def bare_debian(options: argparse.Namespace) -> Iterator[Bare]:
     finally:
         while running := bare.processes():
             for pid in running:
-                with suppress(ProcessLookupError):
+                with suppress(ProcessLookupError):  # it has ended
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.1)
         if not options.keep:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _PARK: Final = "runtime.gopark"
 _PARK_FRAMES: Final = 2  # before the operation, at most
-_PAUSES_S: Final = (0, *(0.001 * 2**attempt for attempt in range(8)))
+PAUSES_S: Final = (0, *(0.001 * 2**attempt for attempt in range(8)))
 # Frequent wait reasons of operations without a hook (runtime/netpoll.go, runtime/time.go).
 _NEVER_HOOKED: Final = ("IOWait", "Sleep")
 _BYTE: Final = np.uint64(0xFF)
@@ -100,7 +100,7 @@ def parked_goroutines(go: GoTarget, *, has_labels: bool = False) -> ParkedGorout
     """
     scanner = ParkedScanner(go, has_labels=has_labels)
     heads, slots, _ = scanner.read_table()
-    read, unsettled = scanner.read(heads, slots, _PAUSES_S)
+    read, unsettled = scanner.read(heads, slots, PAUSES_S)
     goroutines = [(goroutine, is_whole) for _, goroutine, is_whole in read if goroutine]
     return ParkedGoroutines(
         [goroutine for goroutine, _ in goroutines],

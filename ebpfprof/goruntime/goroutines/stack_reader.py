@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]
 
-_FEW: Final = 16  # for so few, numpy's calls take longer than walks
+FEW: Final = 16  # for so few, numpy's calls take longer than walks
 _MOST_FRAMES: Final = 512
 _MOST_FRAMES_IN_MEMORY: Final = 1 << 14  # of all stacks between two calls of begin()
 _NOTHING: Final = Walk((), is_whole=False)
@@ -149,7 +149,7 @@ class StackReader:
 
 def are_many(rows: Rows) -> bool:
     """Whether it takes less to look for equal stacks than to walk them."""
-    return len(rows) > _FEW
+    return len(rows) > FEW
 
 
 def _read_before(seen: SeenStack) -> ReadStack:

@@ -41,7 +41,7 @@ _MAX_PIECES: Final = 1024  # UIO_MAXIOV
 _MAX_CHUNK_BYTES: Final = 1 << 22
 _PIECE_BITS: Final = np.uint64(20)  # the first and last runtime.g of a piece share the bits above
 _ATTEMPTS: Final = 9
-_PAUSE_S: Final = 0.001  # before the second attempt; each later pause is twice as long
+PAUSE_S: Final = 0.001  # before the second attempt; each later pause is twice as long
 _GOID_SHIFT: Final = np.uint64(GOID_SHIFT)
 _STATUS: Final = np.uint64(0xFF)
 _IS_GONE: Final = np.isin(np.arange(1 << 8), GONE)
@@ -138,7 +138,7 @@ class GoroutineTable:
         """Read runtime.allgs again if it has grown (runtime/proc.go, allgadd)."""
         for attempt in range(_ATTEMPTS):
             if attempt:  # it is growing; the thread that grows it may lack a processor
-                time.sleep(_PAUSE_S * 2 ** (attempt - 1))
+                time.sleep(PAUSE_S * 2 ** (attempt - 1))
             pointer, length, capacity = self._slice()
             if (pointer, length) == self._list:
                 return

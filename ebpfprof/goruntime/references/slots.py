@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Words = npt.NDArray[np.uint64]
     Numbers = npt.NDArray[np.int32]
 
-_MAX_ARENAS: Final = 1 << 9  # of 64 MiB: 32 GiB, 16 MiB of our memory
+MAX_ARENAS: Final = 1 << 9  # of 64 MiB: 32 GiB, 16 MiB of our memory
 ARENA_SHIFT: Final = 26
 _PAGE_SHIFT: Final = 13
 _PAGES_SHIFT: Final = 13
@@ -186,7 +186,7 @@ def _in_order(
     ends = np.concatenate([[0], np.maximum.accumulate(starts + sizes)[:-1]])
     is_kept = starts >= ends
     rows, sizes, starts = rows[is_kept], sizes[is_kept], starts[is_kept]
-    is_kept = np.cumsum(sizes) <= _MAX_ARENAS << ARENA_SHIFT
+    is_kept = np.cumsum(sizes) <= MAX_ARENAS << ARENA_SHIFT
     arenas = np.cumsum(np.diff(starts >> np.int64(ARENA_SHIFT), prepend=-1) != 0)
-    is_kept &= arenas <= _MAX_ARENAS
+    is_kept &= arenas <= MAX_ARENAS
     return rows[is_kept], sizes[is_kept]

@@ -127,9 +127,9 @@ def goroutine_seeds() -> Sequence[bytes]:
 def _without_pauses() -> Iterator[None]:
     """Nothing moves, so nobody waits for it to stand still."""
     with (
-        mock.patch.multiple(table, _PAUSE_S=0),
-        mock.patch.multiple(parked_module, _PAUSES_S=(0,) * 3),
-        mock.patch.multiple(stack_reader, _FEW=0),
+        mock.patch.multiple(table, PAUSE_S=0),
+        mock.patch.multiple(parked_module, PAUSES_S=(0,) * 3),
+        mock.patch.multiple(stack_reader, FEW=0),
         mock.patch.multiple(watch, HANGING=Threshold(5), SOON_S=0.0, FULL_SHARE=1e9),
         mock.patch.multiple(hanging, HANGS_NS=0),
         mock.patch.multiple(stuck_check, APART_S=(0.0, 0.0)),
@@ -152,7 +152,7 @@ def ask_goroutines(data: bytes) -> None:
         standing = sampler.standing(found.goroutines, Threshold(2))
         assert standing.keys() <= {g.address for g in found.goroutines}
         totals = sampler.totals()
-        with suppress(UnreadableMemory):
+        with suppress(UnreadableMemory):  # a typed error is an answer, too
             read = table.GoroutineTable(go.target.memory, go.binary, _BIAS, "thread").read()
             assert len(StateNumbers(go.target.memory, go.binary.layout).of(read)) <= 8
         assert sum(each.hits for each in totals.states.values()) <= 2 * _COUNT

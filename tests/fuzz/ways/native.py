@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import struct
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 from ebpfprof.process.debug_files import DebugFiles, DoesNotFitError, _debug_link
 from ebpfprof.process.file_opener import FileOpener
@@ -17,8 +19,9 @@ from ebpfprof.process.mappings import bias_of
 from ebpfprof.process.process import MapsLine
 from symbolizer import ElfError, ElfFile
 from symbolizer.elf.symbols import SymbolTable
+from symbolizer.native import demangle
 from symbolizer.native.binary import NativeBinary
-from symbolizer.native.demangle import _demangler, demangled
+from symbolizer.native.demangle import Demangler, demangled
 from symbolizer.native.lines import NativeFrame, NativeLines
 from symbolizer.unwind.eh_frame import EhFrame
 from tests.fuzz.driver import Parser
@@ -275,11 +278,18 @@ _MANGLED = (
 )
 
 
+_OWN = Demangler()
+atexit.register(_OWN.end)
+
+
 def ask_name(data: bytes) -> None:
     name = data.decode("utf-8", "replace")
     demangled.cache_clear()
-    _demangler._starts = 0
-    found = demangled(name)
+    with (
+        mock.patch.object(demangle, "DEMANGLER", _OWN),
+        mock.patch.object(demangle, "MAX_STARTS", 1 << 60),  # inputs end the process
+    ):
+        found = demangled(name)
     assert isinstance(found, str)
     assert "\n" not in found or "\n" in name
     assert len(found) <= max(1 << 16, len(name))

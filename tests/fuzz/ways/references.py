@@ -103,7 +103,7 @@ def ask_graph(data: bytes) -> None:
             (_HEAP, objects.ljust(2 * _PAGE, b"\0")[: 2 * _PAGE]),
         ],
     )
-    with mock.patch.multiple(slots, MAX_SLOTS=1 << 16, _MAX_ARENAS=4):
+    with mock.patch.multiple(slots, MAX_SLOTS=1 << 16, MAX_ARENAS=4):
         reader = ReferenceReader(go)
         references = reader.references()
     assert references.used == sum(root.paths.total for root in references.roots)

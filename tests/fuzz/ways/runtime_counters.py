@@ -43,13 +43,13 @@ def ask_counters(data: bytes) -> None:
             (scheduler + bias, data[112 : 112 + layout.size("schedt")]),
         ],
     )
-    with suppress(UnreadableMemory):
+    with suppress(UnreadableMemory):  # a typed error is an answer, too
         assert CollectorCpuReader(process).read() is not None
-    with suppress(UnreadableMemory):
+    with suppress(UnreadableMemory):  # a typed error is an answer, too
         found = SchedulerReader(process).read()
         assert found is not None
         _check(found.waits_to_run)
-    with suppress(UnreadableMemory):
+    with suppress(UnreadableMemory):  # a typed error is an answer, too
         assert (SchedulerReader(process).processors() or 0) >= 0
 
 

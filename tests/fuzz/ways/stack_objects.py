@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
-from typing import Final
+from typing import Final, cast
 from unittest import mock
 
 from ebpfprof.goruntime.goroutines.all_goroutines import GoroutineScanner
@@ -20,7 +21,8 @@ from ebpfprof.goruntime.waits.http_requests import RequestFields, RequestReader
 from ebpfprof.goruntime.waits.object_fields import ObjectFields
 from ebpfprof.goruntime.waits.semaphores import Semaphores
 from ebpfprof.process.memory import UnreadableMemory
-from symbolizer import SymbolizerError
+from symbolizer import Function, GoBinary, SymbolizerError
+from symbolizer.go.arguments import Argument
 from symbolizer.go.type_descriptors import StructField
 from tests.fuzz.driver import Parser
 from tests.fuzz.ways import memory
@@ -67,15 +69,31 @@ def request_seeds() -> Sequence[bytes]:
     return (bytes(data),)
 
 
+class Calls:
+    """The tables of a program in which all code is of one function, with one argument."""
+
+    def __init__(self, binary: GoBinary, function: str) -> None:
+        self._binary, self._function = binary, function
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._binary, name)
+
+    def function_at(self, pc: int) -> Function:
+        return Function(
+            self._function, pc, pc + 1, start_line=0, func_id=0, flags=0, argument_bytes=8, index=0
+        )
+
+    def arguments(self, _: int) -> Sequence[Argument]:
+        return (Argument(offset=0, size=8, is_live=True),)
+
+
 def ask_requests(data: bytes) -> None:
     go = made_up_process(memory._go(), memory.parts_of(data))
     fields = RequestFields(current=0, conn=0, request=8, method=0, url=16, path=0, pattern=None)
-    with (
-        memory._without_pauses(),
-        mock.patch.object(RequestReader, "_find_offset", return_value=0),
-    ):
+    serving = cast("GoBinary", Calls(go.binary, "net/http.(*conn).serve"))
+    with memory._without_pauses():
         scanner = GoroutineScanner(go)
-        reader = RequestReader(go, scanner, lambda *_: fields)
+        reader = RequestReader(replace(go, binary=serving), scanner, lambda *_: fields)
         found = reader.read(scanner.scan().goroutines)
     assert len(found) <= memory._COUNT
     assert all(request.method.isascii() for request in found.values())
@@ -89,15 +107,13 @@ def ask_http2_requests(data: bytes) -> None:
         stream=0, conn=0, request=8, owner=8, of_request=offsets, own=None, path=0
     )
     inside = outside._replace(request=16, own=offsets._replace(pattern=None))
-    with (
-        memory._without_pauses(),
-        mock.patch.object(Http2RequestReader, "_package", return_value="made up"),
-    ):
+    handling = cast("GoBinary", Calls(go.binary, "net/http.(*http2serverConn).runHandler"))
+    with memory._without_pauses():
         scanner = GoroutineScanner(go)
         goroutines = scanner.scan().goroutines
         for fields in (outside, inside):
             find = mock.Mock(return_value=fields)
-            reader = Http2RequestReader(go.binary, 0, scanner.memory, mock.Mock(), find)
+            reader = Http2RequestReader(handling, 0, scanner.memory, mock.Mock(), find)
             found = reader.read(goroutines)
             assert len(found) <= memory._COUNT
             assert all(one.method.isascii() for _, one in found.values())

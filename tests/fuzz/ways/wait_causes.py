@@ -6,18 +6,17 @@ import struct
 from collections.abc import Sequence
 from functools import cache
 from typing import Final
-from unittest import mock
 
 from ebpfprof.goruntime.process import GoTarget
-from ebpfprof.goruntime.waits import timers
 from ebpfprof.goruntime.waits.timers import TimerReader
 from ebpfprof.goruntime.waits.wait_causes import CauseReader
+from symbolizer.codeanalysis.globals import allp_address
 from symbolizer.go.runtime_layout import RuntimeLayout
 from tests.fuzz.driver import Parser
 from tests.fuzz.ways import memory
 from tests.fuzz.ways.made_up import made_up_memory
 
-_ALLP, _BASE, _BYTES = 0xB000_0000_00, 0xC000_0000_00, 1 << 15
+_BASE, _BYTES = 0xC000_0000_00, 1 << 15
 # Where in the memory at _BASE the parts are; the rest of a P follows its beginning.
 _LIST, _HEAP, _TIMERS, _G, _SUDOGS, _CHANNELS, _TYPE, _NAME, _P = (
     *(0x0, 0x100, 0x200, 0x800, 0x1000, 0x1800, 0x2000, 0x2100, 0x2200),
@@ -79,11 +78,12 @@ def _g(index: int) -> int:
 
 def ask_causes(data: bytes) -> None:
     go: GoTarget = memory._go()
-    made_up = made_up_memory([(_ALLP, data[:24]), (_BASE, data[24:])])
-    with mock.patch.multiple(timers, allp_address=lambda _: _ALLP):
-        found = TimerReader(go, made_up).by_channel()
-        assert all(each.when_ns > 0 and each.period_ns >= 0 for each in found.values())
-        reader = CauseReader(go, made_up)
+    allp = allp_address(go.binary)
+    assert allp is not None
+    made_up = made_up_memory([(allp + go.load_bias, data[:24]), (_BASE, data[24:])])
+    found = TimerReader(go, made_up).by_channel()
+    assert all(each.when_ns > 0 and each.period_ns >= 0 for each in found.values())
+    reader = CauseReader(go, made_up)
     places = [_BASE + _g(index) for index in range(_COUNT)]
     causes = reader.read(places)
     assert causes.keys() <= set(places)

@@ -68,7 +68,7 @@ def test_a_broken_installation_can_still_be_described(monkeypatch: pytest.Monkey
     """The command doctor says which library is missing, in a table."""
     original = builtins.__import__
 
-    def without_rich(name: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def without_rich(name: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as __import__
         if name.startswith("rich"):
             raise ImportError(name)
         return original(name, *args, **kwargs)

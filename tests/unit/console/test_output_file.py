@@ -175,7 +175,7 @@ def test_an_obstacle_placed_after_the_last_check_is_not_followed(
     def late(name: str) -> None:
         real = getattr(os, name)
 
-        def put(source: str, target: str, **how: Any) -> None:  # noqa: ANN401
+        def put(source: str, target: str, **how: Any) -> None:  # noqa: ANN401 - as os.link
             if not os.path.lexists(path):
                 make(kind, path)
             real(source, target, **how)
@@ -261,7 +261,7 @@ def test_data_is_synced_before_the_file_gets_its_name(
     def watch(name: str) -> None:
         real = getattr(os, name)
 
-        def watched(source: str, target: str, **how: Any) -> None:  # noqa: ANN401
+        def watched(source: str, target: str, **how: Any) -> None:  # noqa: ANN401 - as os.link
             real(source, target, **how)
             steps.append(f"named {target}")
 

@@ -36,7 +36,7 @@ class Page(HTMLParser):
         if self.texts:
             self.texts[-1] += data
 
-    def document(self, name: str) -> Any:  # noqa: ANN401
+    def document(self, name: str) -> Any:  # noqa: ANN401 - JSON
         ((_, text),) = [
             (tag, text)
             for (tag, attributes), text in zip(self.tags, self.texts, strict=True)

@@ -16,7 +16,7 @@ from tests.unit.export.profiles import CPU, HEAP, IDLE, NASTY, nasty
 from tests.unit.export.small_profile import LOCK, MAIN, SMALL, WORK
 
 
-def lines(profile: Profile, name: str, **options: Any) -> list[str]:  # noqa: ANN401
+def lines(profile: Profile, name: str, **options: Any) -> list[str]:  # noqa: ANN401 - options of a format
     return formats.encode(profile, name, **options).decode().splitlines()
 
 

@@ -36,7 +36,7 @@ def in_call(
 
 
 def found(*args: object, **fields: object) -> list[Finding]:
-    of = evidence(*args, **fields)  # type: ignore[arg-type]
+    of = evidence(*args, **fields)  # type: ignore[arg-type]  # mypy can't know the fields
     return list(rule.find(of))
 
 

@@ -27,7 +27,7 @@ def server(waiting: float, *, error: float = 0.0) -> tuple[Sample, ...]:
 
 
 def waiting_for_one(**counters: object) -> Evidence:
-    runtime = counted(waits={18 * MS: 100}, **({"busy": 0.99} | counters))  # type: ignore[arg-type]
+    runtime = counted(waits={18 * MS: 100}, **({"busy": 0.99} | counters))  # type: ignore[arg-type]  # mypy can't know the fields
     return evidence(*server(3), cpu=[burns(SEARCH, *HANDLER, cores=1)], runtime=runtime)
 
 
@@ -50,7 +50,7 @@ def test_a_batch_program_may_use_all_processors() -> None:
         waits("running", "main.pack", mean=4),
         waits("runnable", "main.pack", mean=30),
     )
-    runtime = counted(waits={18 * MS: 100}, busy=1.0)
+    runtime = counted(waits={18 * MS: 100}, busy=1.0)  # mypy can't know the fields
     assert not [*processors.find(evidence(*batch, runtime=runtime))]
 
 
@@ -65,13 +65,15 @@ def test_a_batch_program_may_use_all_processors() -> None:
 def test_short_or_uncertain_waits_are_not_reported(
     samples: tuple[Sample, ...], waited_ns: int
 ) -> None:
-    runtime = counted(waits={waited_ns: 100}, busy=0.99)
+    runtime = counted(waits={waited_ns: 100}, busy=0.99)  # mypy can't know the fields
     assert not [*processors.find(evidence(*samples, runtime=runtime))]
 
 
 def test_yields_to_nobody_do_not_hide_waits() -> None:
     """The collector's sweeper yields millions of times for 100 ns."""
-    runtime = counted(waits={100: 1_000_000, 20_000: 500, 18 * MS: 100, 900 * MS: 2}, busy=0.99)
+    runtime = counted(
+        waits={100: 1_000_000, 20_000: 500, 18 * MS: 100, 900 * MS: 2}, busy=0.99
+    )  # mypy can't know the fields
     (finding,) = processors.find(evidence(*server(3), runtime=runtime))
     assert "19 ms (p99)" in finding.lines[0]
 
@@ -86,7 +88,7 @@ def test_without_collections_the_cpu_time_says_how_busy_processors_are() -> None
 
 
 def test_threads_that_others_keep_from_cpus_are_no_matter_of_gomaxprocs() -> None:
-    runtime = counted(waits={18 * MS: 100}, busy=1.0)
+    runtime = counted(waits={18 * MS: 100}, busy=1.0)  # mypy can't know the fields
     assert not [*processors.find(evidence(*server(3), runtime=runtime, host=used(1.0)))]
     (finding,) = processors.find(evidence(*server(3), runtime=runtime, host=used(3.0)))
     assert finding.kind == "few_processors"

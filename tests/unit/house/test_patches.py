@@ -3,48 +3,140 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
+import re
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 
 from tests.unit.house.test_names import modules
 
+_KERNEL = "the kernel's answer, which differs by version and machine"
+_COUNTED = "to count how often it is called"
+_MEANWHILE = "to have the target do something just then, as in a race"
+_SLOW = "to take as long as on a busy machine"
+_REPLAYED = "tests/recorded: what was saved stands for the kernel, processes and time"
+_KEPT = "tests/recorded: to keep what comes from the kernel"
+_REMEMBERED = "tests/fuzz: to decode the same instructions once"
 BORDERS = {
+    "ebpfprof.__version__": _REPLAYED,
+    "ebpfprof.commands.doctor_process.WorkerFileOpener": _REPLAYED,
+    "ebpfprof.commands.list.loads_of": _REPLAYED,
+    "ebpfprof.commands.results.own_cost": _REPLAYED,
+    "ebpfprof.discovery.processes.ProcessTable": _REPLAYED,
+    "ebpfprof.goruntime.goroutines.labels.LabelReader.read": "memory that can't be read",
+    "ebpfprof.goruntime.open_processes.Target": _REPLAYED,
+    "ebpfprof.goruntime.process.probe_sites": "to read labels of a program that sets none",
+    "ebpfprof.goruntime.samples.sampler.GoroutineSampler.sample": "memory that can't be read",
+    "ebpfprof.goruntime.samples.shared_sampler.SharedSampler.stop": _SLOW,
+    "ebpfprof.goruntime.waits.object_fields.ObjectFields.of": "types of a program that is made up",
+    "ebpfprof.goruntime.waits.stuck_check.StuckCheck.sample_again": _COUNTED,
+    "ebpfprof.kernel.features.have_growing_maps": _KERNEL,
+    "ebpfprof.kernel.features.have_may_goto": _KERNEL,
     "ebpfprof.kernel.packaged_programs.folder": "where an installed package has its files",
-    "ebpfprof.kernel.perf_events.may_open_events": "the kernel's answer, which differs by version",
+    "ebpfprof.kernel.perf_events.count": _KERNEL,
+    "ebpfprof.kernel.perf_events.may_open_events": _KERNEL,
+    "ebpfprof.kernel.perf_events.open_cpu_sampler": _KERNEL,
+    "ebpfprof.kernel.program.BpfProgram.dispatches": "to measure what that saves",
     "ebpfprof.kernel.program_source.program_text": "the files of bpf/",
-    "ebpfprof.kernel.uprobe_links.is_offered": "the kernel's answer, which differs by version",
+    "ebpfprof.kernel.syscalls.perf_event_open": _KERNEL,
+    "ebpfprof.kernel.uprobe_links.is_offered": _KERNEL,
+    "ebpfprof.overhead.busy.ProcessorTime.taken": _REPLAYED,
+    "ebpfprof.privileges.checks.missing_capabilities": _REPLAYED,
+    "ebpfprof.privileges.checks.require_capabilities": _REPLAYED,
     "ebpfprof.process.control_groups.ControlGroup.read": "the kernel's numbers of a group",
     "ebpfprof.process.control_groups.ControlGroups.of": "the group that the kernel has it in",
+    "ebpfprof.process.file_opener.WorkerFileOpener": _REPLAYED,
     "ebpfprof.process.process.Target.__init__": "to see that no process is opened",
+    "ebpfprof.process.process.require_process": _REPLAYED,
+    "ebpfprof.profilers.cpu.cpu_program.BpfProgram": _REPLAYED,
+    "ebpfprof.profilers.cpu.cpu_program.Samplers": _REPLAYED,
+    "ebpfprof.profilers.heap.heap_stacks.HeapStacks.shown_alike": "tables with contradictions",
+    "ebpfprof.profilers.waits.budgeted_waits.SampledSums": _KEPT,
+    "ebpfprof.profilers.waits.collector.BpfProgram": _REPLAYED,
+    "ebpfprof.profilers.waits.collector.WaitTables": _KEPT,
+    "ebpfprof.profilers.waits.collector.WaitsCollector.pause": _SLOW,
+    "ebpfprof.profilers.waits.collector.target_fields": "stacks that can't be read",
+    "ebpfprof.profilers.waits.estimates.estimates": _KEPT,
+    "ebpfprof.profilers.waits.open_recorder.read_parked": _MEANWHILE,
+    "ebpfprof.profilers.waits.pair_table.PairTable.sums": "to see what the kernel has",
+    "ebpfprof.profilers.waits.probe_sites.SiteTable.probes": "the last probes of many are refused",
+    "ebpfprof.profilers.waits.probe_sites.SiteTable.run_probes": "the same",
+    "ebpfprof.recording.drop_privileges.give_up_before_recording": _REPLAYED,
+    "ebpfprof.recording.drop_privileges.give_up_probing": _REPLAYED,
+    "ebpfprof.recording.drop_privileges.give_up_recording_rights": _REPLAYED,
     "ebpfprof.recording.live.LoadedProfilers": "to see that no BPF program is loaded",
-    "ebpfprof.timeline.waitgraph.wait_graph": "to count how often it is called",
-    "symbolizer.codeanalysis.semaphores.reachable": "to count how often it is called",
+    "ebpfprof.recording.live.SamplingThread": _REPLAYED,
+    "ebpfprof.recording.live.WorkerFileOpener": _REPLAYED,
+    "ebpfprof.recording.loaded_profilers.ProcessRecordings.start": _MEANWHILE,
+    "ebpfprof.recording.session.Session": _REPLAYED,
+    "ebpfprof.recording.session.reported": _KEPT,
+    "ebpfprof.system.channel.MessageChannel.ask": "a process that takes its time to answer",
+    "ebpfprof.system.open_files.allow_many": _REPLAYED,
+    "ebpfprof.system.pid_namespace.sees_whole_machine": _REPLAYED,
+    "ebpfprof.timeline.waitgraph.wait_graph": _COUNTED,
+    "symbolizer.GoBinary.frames_many": _COUNTED,
+    "symbolizer.GoBinary.function_at": _COUNTED,
+    "symbolizer.codeanalysis.cgo_callback.decode": _REMEMBERED,
+    "symbolizer.codeanalysis.globals.decode": _REMEMBERED,
+    "symbolizer.codeanalysis.park_sites.decode": _REMEMBERED,
+    "symbolizer.codeanalysis.runtime_functions.decode": _REMEMBERED,
+    "symbolizer.codeanalysis.semaphores.reachable": _COUNTED,
+    "symbolizer.go.stack_switch.decode": _REMEMBERED,
+    "symbolizer.x86.call_sites.InstructionStarts.among": _REMEMBERED,
 }
-"""Functions of ours that tests patch, each with the reason why no parameter can do the same."""
+"""What of ours tests patch, each with the reason why no parameter can do the same."""
 
-_PATCHING = ("setattr", "delattr", "setitem", "delitem", "object", "patch")
+TAMPERED = "tests/kernel/tampered.py"
+"""Runs the command with a public function of it replaced, to stop or fail it at that moment."""
+
+_PATCHING = ("setattr", "delattr", "setitem", "delitem", "object", "patch", "multiple")
+_TAMPERING = ("tamper", "stop_before", "fail_at")  # in TAMPERED
+_OF_ITEMS = ("setitem", "delitem")
+_OURS = ("ebpfprof.", "symbolizer.")
 
 
 def patched(source: str) -> Iterator[str]:
-    """The names in ebpfprof and symbolizer that a module of tests patches; * for computed ones."""
+    """The names in ebpfprof and symbolizer that a module of tests patches; * for computed ones.
+
+    A private name that is patched on any other object comes with a dot before it.
+    """
     tree = ast.parse(source)
     names = dict(_imported(tree))
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Attribute(attr=how) | ast.Name(id=how), args=[first, *rest]):
-                if how not in _PATCHING or (how == "setattr" and isinstance(node.func, ast.Name)):
-                    continue
-                name = _named(first, names)
-                if how not in ("setitem", "delitem") and not isinstance(first, ast.Constant):
-                    match rest:
-                        case [ast.Constant(value=str(attribute)), *_]:
-                            name += f".{attribute}"
-                        case _:
-                            name += ".*"
-                if name.startswith(("ebpfprof.", "symbolizer.")):
-                    yield name
+            case ast.Call(
+                func=ast.Attribute(attr=how) | ast.Name(id=how), args=[first, *rest], keywords=more
+            ) if how in (*_PATCHING, *_TAMPERING):
+                for name in _changed(how, _named(first, names), first, rest, more):
+                    if name.startswith(_OURS):
+                        yield name
+                    elif re.search(r"\._(?!_)\w+$", name) and how in ("setattr", "delattr"):
+                        yield f".{name.rpartition('.')[2]}"
+            case ast.Assign(targets=targets):
+                for target in targets:
+                    if isinstance(target, ast.Attribute):
+                        name = _named(target, names)
+                        if name.startswith(_OURS):
+                            yield name
+
+
+def _changed(
+    how: str, owner: str, first: ast.expr, rest: list[ast.expr], more: list[ast.keyword]
+) -> Iterator[str]:
+    """What a call that patches changes, by what it is given."""
+    if how in _OF_ITEMS or isinstance(first, ast.Constant):
+        yield owner
+    elif how == "multiple":
+        yield from (f"{owner}.{each.arg or '*'}" for each in more)
+    else:
+        match rest:
+            case [ast.Constant(value=str(attribute)), *_]:
+                yield f"{owner}.{attribute}"
+            case _:
+                yield f"{owner}.*"
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -76,26 +168,40 @@ def _named(node: ast.expr, names: dict[str, str]) -> str:
 def may_be_patched(name: str) -> bool:
     """Whether it is a public constant, such as a limit or a path, or a module of Python's own."""
     last = name.rpartition(".")[2]
-    is_constant = last.isupper() and not last.startswith("_")
-    return is_constant or last in sys.stdlib_module_names
+    if last in sys.stdlib_module_names:
+        return isinstance(pkgutil.resolve_name(name), ModuleType)
+    return last.isupper() and not last.startswith("_")
+
+
+def refused(path: str, source: str) -> set[str]:
+    """What a module of tests patches and may not."""
+    names = set(patched(source))
+    if path == TAMPERED:
+        return {name for name in names if "._" in name.replace(".__init__", "")}
+    return {name for name in names if not may_be_patched(name)} - BORDERS.keys()
 
 
 def test_no_insides_are_patched() -> None:
-    names = {
-        path: {name for name in patched(source) if not may_be_patched(name)} - BORDERS.keys()
-        for path, source in modules(["tests/unit"]).items()
-    }
+    names = {path: refused(path, source) for path, source in modules(["tests"]).items()}
     assert {path: sorted(those) for path, those in names.items() if those} == {}
 
 
 def test_each_border_is_patched_somewhere() -> None:
-    sources = modules(["tests/unit"]).values()
-    assert BORDERS.keys() <= {name for source in sources for name in patched(source)}
+    sources = modules(["tests"]).items()
+    assert BORDERS.keys() <= {
+        name for path, source in sources if path != TAMPERED for name in patched(source)
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "may_be"),
-    [("ebpfprof.a.MOST", True), ("ebpfprof.a.time", True), ("ebpfprof.a._MOST", False)],
+    [
+        ("ebpfprof.a.MOST", True),
+        ("ebpfprof.kernel.clock.time", True),
+        ("ebpfprof.server.goroutines.profile", False),  # Python has a module of that name
+        ("ebpfprof.a._MOST", False),
+        ("._MOST", False),
+    ],
 )
 def test_constants_and_modules_of_python_may_be_patched(name: str, may_be: bool) -> None:
     assert may_be_patched(name) is may_be
@@ -111,7 +217,16 @@ def test_constants_and_modules_of_python_may_be_patched(name: str, may_be: bool)
         ("monkeypatch.setitem(b._kinds, 'cpu', 1)", ["ebpfprof.a.b._kinds"]),
         ("mock.patch.object(b, 'f')", ["ebpfprof.a.b.f"]),
         ("mock.patch('ebpfprof.a.f')", ["ebpfprof.a.f"]),
+        ("mock.patch.multiple(b, f=1, g=2)", ["ebpfprof.a.b.f", "ebpfprof.a.b.g"]),
+        ("mock.patch.multiple(b, **names)", ["ebpfprof.a.b.*"]),
+        ("tamper(C, 'method', f)", ["ebpfprof.a.C.method"]),
+        ("setattr(C, 'method', f)", ["ebpfprof.a.C.method"]),
+        ("b.f = lambda: 1", ["ebpfprof.a.b.f"]),
+        ("monkeypatch.setattr(an_object, '_x', 1)", ["._x"]),
+        ("monkeypatch.setattr(an_object, 'x', 1)", []),
         ("monkeypatch.setattr(os, 'open', 1)", []),
+        ("os.open = 1", []),
+        ("an_object.x = 1", []),
         ("setattr(message, name, 1)", []),
     ],
 )

@@ -175,7 +175,7 @@ def test_refreshes_take_a_bounded_share_of_the_time(target: ScriptedTarget) -> N
             clock.now_s += 2
             return ()
 
-        target.executable_lines = slow  # type: ignore[method-assign]
+        target.executable_lines = slow  # type: ignore[method-assign]  # a slow kernel
         clock.now_s += 1
         found.at(0x10000)
         reads = target.reads

@@ -30,7 +30,7 @@ def snapshot(samples: list[Sample], length_s: int, **changes: object) -> Profile
     profile = BLOCK.make_profile(
         samples, [MAIN], time_ns=FIRST_NS, duration_ns=length_s * S, comments=["a"]
     )
-    return replace(profile, **changes)  # type: ignore[arg-type]
+    return replace(profile, **changes)  # type: ignore[arg-type]  # mypy can't know the fields
 
 
 def values(profile: Profile) -> dict[tuple[str, ...], tuple[int, ...]]:

@@ -26,19 +26,19 @@ SOUND = BLOCK.make_profile([SAMPLE], [MAIN], time_ns=1, duration_ns=2, comments=
 
 
 def with_sample(**changes: object) -> Profile:
-    return replace(SOUND, samples=(replace(SAMPLE, **changes),))  # type: ignore[arg-type]
+    return replace(SOUND, samples=(replace(SAMPLE, **changes),))  # type: ignore[arg-type]  # mypy can't know the fields
 
 
 def with_location(**changes: object) -> Profile:
-    return with_sample(locations=(replace(LOCATION, **changes),))  # type: ignore[arg-type]
+    return with_sample(locations=(replace(LOCATION, **changes),))  # type: ignore[arg-type]  # mypy can't know the fields
 
 
 def with_frame(**changes: object) -> Profile:
-    return with_location(frames=(FRAME, replace(FRAME, **changes)))  # type: ignore[arg-type]
+    return with_location(frames=(FRAME, replace(FRAME, **changes)))  # type: ignore[arg-type]  # mypy can't know the fields
 
 
 def with_mapping(**changes: object) -> Profile:
-    return replace(SOUND, samples=(), mappings=(replace(MAIN, **changes),))  # type: ignore[arg-type]
+    return replace(SOUND, samples=(), mappings=(replace(MAIN, **changes),))  # type: ignore[arg-type]  # mypy can't know the fields
 
 
 def test_a_block_profile_has_the_types_of_gos_own() -> None:

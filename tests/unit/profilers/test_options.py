@@ -37,9 +37,9 @@ def test_options_are_compared_by_value() -> None:
     changed = options.replace(hz=99, labels=None)
     assert (changed, options["hz"]) == (Options(("cpu",)), 500)
     with pytest.raises(FrozenInstanceError):
-        options.kinds = ("block",)  # type: ignore[misc]
+        options.kinds = ("block",)  # type: ignore[misc]  # it must fail
     with pytest.raises(TypeError):
-        options.of_kinds["hz"] = 1  # type: ignore[index]
+        options.of_kinds["hz"] = 1  # type: ignore[index]  # it must fail
     with pytest.raises(TypeError):
         replace(options, kinds=("block",))  # it knows nothing of the kinds' own options
 

@@ -65,7 +65,7 @@ class History:
     def record(self, first: int, last: int, **of: object) -> None:
         for minute in range(first, last):
             self.clock.now_s = START_S + (minute + 1) * MINUTE
-            assert self.writer.write(window(START_S + minute * MINUTE, **of))  # type: ignore[arg-type]
+            assert self.writer.write(window(START_S + minute * MINUTE, **of))  # type: ignore[arg-type]  # mypy can't know the fields
 
     def idle(self, minute: int) -> None:
         self.clock.now_s = START_S + minute * MINUTE

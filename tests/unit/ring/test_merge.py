@@ -48,7 +48,7 @@ def snapshot(minutes: int) -> Profile:
         {"block": Deviation(30.0 * minutes, 3e9 * minutes, 9.0 * minutes, 3e16 * minutes)},
     )
     account = replace(
-        profile.account,  # type: ignore[type-var]
+        profile.account,  # type: ignore[type-var]  # mypy can't know that it is a dataclass
         length_ns=minutes * 60 * NS,
         coverage=coverage,
         spread={(e.locations, e.labels): (e.values[1], e.variance) for e in samples},

@@ -63,7 +63,7 @@ def test_errors_that_are_not_those_of_the_samples_are_left_out(count: int, name:
 
 
 def accounted(coverage: object) -> Profile:
-    account = RecordingAccount("block", "t", "every event", NS, coverage=coverage)  # type: ignore[arg-type]
+    account = RecordingAccount("block", "t", "every event", NS, coverage=coverage)  # type: ignore[arg-type]  # a wrong type, as of an odd file
     return replace(SMALL, account=account)
 
 

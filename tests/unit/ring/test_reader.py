@@ -136,7 +136,7 @@ def test_no_change_of_the_index_causes_more_than_a_sentence(folder: Path, tmp_pa
         for _ in range(rng.randint(1, 40)):
             changed[rng.randrange(len(changed))] = rng.randrange(256)
         (copy / INDEX).write_bytes(changed)
-        with suppress(RingError), RingArchive(copy) as archive:
+        with suppress(RingError), RingArchive(copy) as archive:  # a typed error is an answer, too
             answers += len(archive.between(*ALL).files) == 2 * WINDOWS
         assert len(list(copy.rglob("*.gz"))) == 2 * WINDOWS
     assert answers > 10

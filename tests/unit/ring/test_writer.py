@@ -65,7 +65,7 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
 
 def _fill_up(path: Path) -> None:
     """Write to a file until the disk is full."""
-    with path.open("wb", buffering=0) as file, suppress(OSError):
+    with path.open("wb", buffering=0) as file, suppress(OSError):  # the disk is full
         while file.write(bytes(BLOCK)):
             pass
 

@@ -62,11 +62,11 @@ class SubError(KernelUnsupported):
     """Not in the table of errors, but its base is."""
 
 
-def double(fds: Any, number: int) -> Frame:  # noqa: ANN401
+def double(fds: Any, number: int) -> Frame:  # noqa: ANN401 - as Handler
     return Frame(2 * number)
 
 
-def fail(fds: Any, kind: str) -> None:  # noqa: ANN401
+def fail(fds: Any, kind: str) -> None:  # noqa: ANN401 - as Handler
     raise {
         "ours": SubError("Too old."),
         "system": FileNotFoundError(errno.ENOENT, "No such file"),
@@ -75,7 +75,7 @@ def fail(fds: Any, kind: str) -> None:  # noqa: ANN401
     }[kind]
 
 
-def name_of(fds: Any) -> Frame:  # noqa: ANN401
+def name_of(fds: Any) -> Frame:  # noqa: ANN401 - as Handler
     (fd,) = fds
     with open(fd, "rb"):
         return Frame(os.readlink(f"/proc/self/fd/{fd}"))
@@ -190,7 +190,7 @@ def test_what_is_not_a_frame_is_refused(sent: bytes) -> None:
     ours, theirs = MessageChannel.pair("the other")
 
     def send() -> None:
-        with theirs, suppress(ConnectionError):
+        with theirs, suppress(ConnectionError):  # the other end is closed before all is sent
             theirs.sendall(sent)
 
     sender = threading.Thread(target=send)

@@ -25,7 +25,7 @@ def test_a_child_that_ignores_signals_survives_them() -> None:
         os.read(reported, 1)
         os._exit(7)
 
-    pid = child_process.fork(wait, ignores_signals=True)
+    pid = child_process.fork(wait, ignores_signals=True)  # it never returns
     for number in (*signals.NUMBERS, signal.SIGQUIT):
         os.kill(pid, number)
     os.write(report, b"x")
@@ -35,7 +35,7 @@ def test_a_child_that_ignores_signals_survives_them() -> None:
 
 
 def test_a_forked_child_ends_at_a_signal_by_default() -> None:
-    pid = child_process.fork(lambda: signal.pause())  # type: ignore[arg-type, return-value]
+    pid = child_process.fork(lambda: signal.pause())  # type: ignore[arg-type, return-value]  # it never returns
     os.kill(pid, signal.SIGTERM)
     assert ended(pid) == -signal.SIGTERM
 
@@ -93,7 +93,7 @@ def test_a_child_ends_with_its_parent_on_request(kill_us: signal.Signals) -> Non
         signal.pause()
         os._exit(0)
 
-    pid = child_process.fork(starter)
+    pid = child_process.fork(starter)  # it never returns
     os.close(writes)
     assert os.read(begun, 1) == b"x"
     os.kill(pid, kill_us)

@@ -27,7 +27,7 @@ class Task:
     def begin(self) -> None:
         pass
 
-    def answer(self, request: Any, fds: Sequence[int]) -> Frame:  # noqa: ANN401
+    def answer(self, request: Any, fds: Sequence[int]) -> Frame:  # noqa: ANN401 - JSON
         match request:
             case "wait for", path:
                 os.close(os.open(path, os.O_RDONLY))

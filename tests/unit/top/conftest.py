@@ -1,3 +1,3 @@
 """What tests of `ebpfprof top` share."""
 
-from tests.unit.made_up_kinds import made_up  # noqa: F401
+from tests.unit.made_up_kinds import made_up  # noqa: F401 - a fixture

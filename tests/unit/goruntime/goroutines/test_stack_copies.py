@@ -57,7 +57,7 @@ class Program(SavedBytes):
 
     def copier(self, **options: Any) -> StackCopier:  # noqa: ANN401 - those of StackCopier
         memory = made_up_memory([])
-        memory._pages._saved = self  # type: ignore[attr-defined]
+        memory._pages._saved = self  # type: ignore[attr-defined]  # it stands for saved bytes
         return StackCopier(memory, LAYOUT, StackStarts(NO_BINARY, 0), **options)
 
 

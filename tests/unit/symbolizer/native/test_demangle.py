@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from symbolizer.native import demangle
-from symbolizer.native.demangle import demangled
+from symbolizer.native.demangle import Demangler, demangled
 
 CPP: Final = """
 #include <functional>
@@ -67,14 +67,13 @@ RUST: Final = {
 
 
 @pytest.fixture(autouse=True)
-def own_process() -> Iterator[None]:
+def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Demangler]:
     """Begin each test with an empty cache, without a process, and with all starts left."""
     demangled.cache_clear()
-    demangle._demangler.end()
-    demangle._demangler._starts = 0
-    yield
-    demangle._demangler.end()
-    demangle._demangler._starts = 0
+    own = Demangler()
+    monkeypatch.setattr(demangle, "DEMANGLER", own)
+    yield own
+    own.end()
 
 
 def doubling(steps: int) -> str:
@@ -163,21 +162,23 @@ def test_output_of_the_library_is_not_taken_as_an_answer() -> None:
     assert demangled("_RNvC6_123foo3bar") == "123foo::bar"
 
 
-def test_the_process_is_started_a_limited_number_of_times() -> None:
+def test_the_process_is_started_a_limited_number_of_times(
+    own: Demangler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for steps in range(24, 26):
         demangled(doubling(steps))
-    started = demangle._demangler._starts
     assert demangled("_Z4workv") == "work()"
-    demangle._demangler._starts = demangle._MAX_STARTS
-    demangle._demangler.end()
+    started = own._starts
+    monkeypatch.setattr(demangle, "MAX_STARTS", started)
+    own.end()
     assert demangled("_Z4playv") == "_Z4playv"
-    assert started <= 2
-    assert demangle._demangler._starts == demangle._MAX_STARTS
+    assert started <= 3
+    assert own._starts == started
 
 
 def test_a_process_that_was_killed_is_started_again() -> None:
     assert demangled("_Z4workv") == "work()"
-    process = demangle._demangler._process
+    process = demangle.DEMANGLER._process
     assert process is not None
     process.kill()
     process.wait()
@@ -187,8 +188,8 @@ def test_a_process_that_was_killed_is_started_again() -> None:
 
 def test_the_demangler_leaves_no_process() -> None:
     code = (
-        "from symbolizer.native.demangle import demangled, _demangler\n"
-        "print(demangled('_Z4workv'), _demangler._process.pid)"
+        "from symbolizer.native.demangle import demangled, DEMANGLER\n"
+        "print(demangled('_Z4workv'), DEMANGLER._process.pid)"
     )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True

@@ -47,7 +47,7 @@ def test_a_large_function_called_semacquire1_is_walked_a_few_times(
     changed = with_large_semacquire()
     walks = []
 
-    def counted(flow: Any, start: Collection[int], **without: int) -> set[int]:  # noqa: ANN401
+    def counted(flow: Any, start: Collection[int], **without: int) -> set[int]:  # noqa: ANN401 - passed on
         walks.append(without)
         assert len(walks) < MAX_WALKS
         return reachable(flow, start, **without)
