@@ -71,8 +71,8 @@ def test_a_process_is_recorded_from_its_first_start_to_its_last_stop(
     target = live.add(started().pid)
     live.load()
     assert profiler().calls == ["load for 0"]
-    assert not target.is_recording
     assert (target.name, target.kinds, target.go_version) == ("cat", OPTIONS, None)
+    assert (target.is_recording, target.recorded_ns) == (False, 0)
     profiler().calls.clear()
     live.start(target)
     live.start(target)
@@ -83,8 +83,8 @@ def test_a_process_is_recorded_from_its_first_start_to_its_last_stop(
     assert target.is_recording
     assert profiler().calls == ["start"]
     live.stop(target)
-    assert not target.is_recording
     assert profiler().calls == ["start", "end", "stop"]
+    assert live.sums(target).facts.ended_ns == target.recorded_ns  # which no longer grows
     live.stop(target)  # which is one too many
     live.start(target)
     assert profiler().calls == ["start", "end", "stop", "start"]

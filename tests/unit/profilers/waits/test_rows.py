@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import pytest
@@ -59,11 +59,18 @@ def test_which_probes_and_sums_a_recording_has(
     assert (config.tracks_waits, config.has_waiters) == (tracks_waits, has_waiters)
 
 
+def numbered(step: int, **lengths: WaitHistogram) -> StackSums:
+    """Sums of which the first is `step`, the second twice that, and so on."""
+    names = [field.name for field in fields(StackSums) if field.name not in lengths]
+    numbers: dict[str, Any] = {name: step * number for number, name in enumerate(names, 1)}
+    return StackSums(**numbers | lengths)
+
+
 def test_sums_of_stacks_add_up_field_by_field() -> None:
     lengths = WaitHistogram.of([MS])
-    one = StackSums(*range(1, 12), lengths, 3 * lengths)
-    other = StackSums(*range(10, 120, 10), 2 * lengths, lengths)
-    both = StackSums(*range(11, 122, 11), 3 * lengths, 4 * lengths)
+    one = numbered(1, lengths=lengths, runnable_lengths=3 * lengths)
+    other = numbered(10, lengths=2 * lengths, runnable_lengths=lengths)
+    both = numbered(11, lengths=3 * lengths, runnable_lengths=4 * lengths)
     assert one + other == both
     assert both - other == one
     assert one.times(2) == one + one
