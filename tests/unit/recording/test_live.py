@@ -16,6 +16,7 @@ from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.registry import registered
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.session import Session
+from tests.kernel.unharmed import await_true
 from tests.unit.recording.made_up_profiler import KIND, OPENED, MadeUpProfiler
 
 OPTIONS = (KIND.name,)
@@ -227,9 +228,7 @@ def test_the_session_notices_by_itself_that_a_process_ends(started: Start) -> No
         target = live.add(child.pid)
         live.start(target)
         end(child)
-        until_s = time.monotonic() + 60
-        while target.ending is None:
-            assert time.monotonic() < until_s
+        await_true(lambda: target.ending is not None, "its end is not noticed")
         assert "poll" in profiler().calls
     assert profiler().calls[-1] == "close all"
 
