@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -231,6 +233,19 @@ def test_the_session_notices_by_itself_that_a_process_ends(started: Start) -> No
         await_true(lambda: target.ending is not None, "its end is not noticed")
         assert "poll" in profiler().calls
     assert profiler().calls[-1] == "close all"
+
+
+def test_files_are_opened_by_a_child_unless_another_session_does() -> None:
+    def openers() -> int:
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        names = [Path(f"/proc/{pid}/comm").read_text() for pid in children]
+        return names.count("ebpfprof-files\n")
+
+    with LiveSession(Options(OPTIONS), is_no_thread=True) as live:
+        assert openers() == 1
+        with LiveSession(Options(OPTIONS), is_no_thread=True, processes=live.processes):
+            assert openers() == 1
+    assert openers() == 0
 
 
 def test_only_what_is_asked_for_needs_a_go_program(live: LiveSession, started: Start) -> None:
