@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -99,13 +102,17 @@ def _between(module: Path, left: ast.expr, right: ast.expr, new: str) -> Mutant:
 def _passes(copy: Path, arguments: Sequence[str], patience_s: float | None) -> bool:
     """Whether the tests pass in time; None: however long that takes."""
     command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *arguments]
-    try:
-        done = subprocess.run(
-            command, cwd=copy, capture_output=True, timeout=patience_s, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(
+        command, cwd=copy, stdout=nowhere, stderr=nowhere, start_new_session=True
+    ) as running:
+        try:
+            return running.wait(patience_s) == 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            with suppress(ProcessLookupError):  # none is left
+                os.killpg(running.pid, signal.SIGKILL)  # and what the tests started
 
 
 def _is_caught(

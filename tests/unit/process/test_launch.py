@@ -7,14 +7,13 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
 from ebpfprof.errors import CommandNotFound, CommandNotRunnable
 from ebpfprof.process.launch import LaunchedProgram
 from ebpfprof.process.process import Target
-from tests.targets_run import DEADLINE_S
+from tests.kernel.unharmed import await_true
 
 
 @contextmanager
@@ -27,11 +26,6 @@ def state_of(program: LaunchedProgram) -> str:
     return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def seen(program: LaunchedProgram) -> tuple[bool, bool]:
-    """Whether it is stopped, and has ended."""
-    return program.is_stopped, program.has_ended
-
-
 def shell(script: str) -> tuple[str, str, str]:
     return ("sh", "-c", script)
 
@@ -39,12 +33,12 @@ def shell(script: str) -> tuple[str, str, str]:
 @pytest.mark.parametrize(("end", "status"), [("exit 7", 7), ("kill -TERM $$", 128 + 15)])
 def test_a_program_is_stopped_until_it_is_let_run(tmp_path: Path, end: str, status: int) -> None:
     with launched(*shell(f"echo > {tmp_path}/began; {end}")) as program:
-        assert seen(program) == (True, False)
+        assert (program.is_stopped, program.has_ended) == (True, False)
         assert state_of(program) == "t"
         assert not list(tmp_path.iterdir())
         program.run(follow=False)
         assert program.wait() == status
-        assert seen(program) == (False, True)
+        assert (program.is_stopped, program.has_ended) == (False, True)
         assert list(tmp_path.iterdir())
 
 
@@ -82,10 +76,12 @@ def test_a_followed_program_that_stops_goes_on_at_sigcont(tmp_path: Path) -> Non
     over = tmp_path / "over"
     with launched(*shell(f"kill -STOP $$; echo > {over}; exec cat /dev/null")) as program:
         program.run(follow=True)
-        until_s = monotonic() + DEADLINE_S
-        while not over.exists():  # one that comes before the stop has no effect
-            program.send(signal.SIGCONT)
-            assert monotonic() < until_s
+
+        def continued() -> bool:
+            program.send(signal.SIGCONT)  # one that comes before the stop has no effect
+            return over.exists()
+
+        await_true(continued, "it does not go on")
         assert program.wait_until_stopped()
         program.run(follow=False)
         assert program.wait() == 0

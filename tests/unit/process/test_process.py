@@ -144,6 +144,17 @@ def test_executable_mappings_begin_with_those_of_the_program(ours: Target) -> No
     assert of_file.offset == mappings[0].offset
 
 
+def test_each_executable_line_is_read(cat: subprocess.Popen[bytes]) -> None:
+    text = Path(f"/proc/{cat.pid}/maps").read_text().splitlines()
+    executable = [line for line in text if line.split()[1][2] == "x"]
+    with Target(cat.pid) as target:
+        lines = target.executable_lines()
+        assert [f"{line.start:08x}-{line.limit:08x}" for line in lines] == [
+            line.split()[0] for line in executable
+        ]
+        assert target.executable_lines() is lines
+
+
 def test_memory_is_read_where_it_is_mapped(ours: Target) -> None:
     data = ctypes.create_string_buffer(b"seven bytes", 4096)
     address = ctypes.addressof(data)

@@ -28,6 +28,8 @@ def test_an_old_kernel_does_not_count_all() -> None:
     old = counted_connection(LOCAL, PEER, info(sent=500, resent=9, needless=2, size=192))
     assert (old.sent, old.resent, old.needless) == (500, 9, 0)
     assert counted_connection(LOCAL, PEER, b"").sent == 0
+    least = counted_connection(LOCAL, PEER, info(sent=500, resent=9, needless=2, size=160))
+    assert (least.sent, least.resent, least.needless) == (500, 9, 0)
 
 
 def test_what_is_absurd_is_no_negative_loss() -> None:

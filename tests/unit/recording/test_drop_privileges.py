@@ -6,15 +6,35 @@ import pytest
 
 from ebpfprof.kernel import perf_events, uprobe_links
 from ebpfprof.privileges.capabilities import NUMBERS, effective, set_aside
+from ebpfprof.privileges.checks import RECORDING, WRITING
 from ebpfprof.profile.model import Kind
 from ebpfprof.profilers.options import Options
 from ebpfprof.recording.drop_privileges import needed_after_probing, needed_to_record
 
-pytestmark = pytest.mark.machine
-
 ADMIN = "CAP_SYS_ADMIN"
 
 
+@pytest.mark.parametrize("writes", [False, True])
+@pytest.mark.parametrize("has_child", [False, True])
+def test_rights_to_write_and_to_signal_a_child_stay_if_asked(writes: bool, has_child: bool) -> None:
+    options = Options(("goroutine",))
+    found = needed_to_record(options, writes=writes, has_child=has_child, pids=())
+    more = (WRITING if writes else set()) | ({"CAP_KILL"} if has_child else set())
+    assert found - {ADMIN} == RECORDING | more
+
+
+def test_after_all_probes_are_attached_rights_to_record_and_to_write_stay() -> None:
+    assert needed_after_probing(Options(("goroutine",))) - {ADMIN} == RECORDING | WRITING
+
+
+@pytest.mark.machine
+def test_admin_rights_are_given_up_where_nothing_needs_them() -> None:
+    options = Options(("goroutine",))
+    assert ADMIN not in needed_to_record(options, writes=True, has_child=True, pids=())
+    assert ADMIN not in needed_after_probing(options)
+
+
+@pytest.mark.machine
 @pytest.mark.parametrize(
     ("kinds", "events_take_admin", "stays"),
     [
@@ -41,6 +61,7 @@ def test_cap_sys_admin_stays_if_perf_events_need_it(
     assert (ADMIN in before, ADMIN in needed_after_probing(options)) == (stays, stays)
 
 
+@pytest.mark.machine
 def test_a_right_set_aside_is_restored() -> None:
     before = effective()
     assert NUMBERS[ADMIN] in before
@@ -51,5 +72,6 @@ def test_a_right_set_aside_is_restored() -> None:
     assert effective() == before
 
 
+@pytest.mark.machine
 def test_perf_events_are_opened_as_a_check() -> None:
     assert perf_events.may_open_events()

@@ -59,18 +59,18 @@ def test_which_probes_and_sums_a_recording_has(
     assert (config.tracks_waits, config.has_waiters) == (tracks_waits, has_waiters)
 
 
+def numbered(step: int, **lengths: WaitHistogram) -> StackSums:
+    """Sums of which the first is `step`, the second twice that, and so on."""
+    names = [field.name for field in fields(StackSums) if field.name not in lengths]
+    numbers: dict[str, Any] = {name: step * number for number, name in enumerate(names, 1)}
+    return StackSums(**numbers | lengths)
+
+
 def test_sums_of_stacks_add_up_field_by_field() -> None:
     lengths = WaitHistogram.of([MS])
-    names = [field.name for field in fields(StackSums) if field.type == "float"]
-
-    def sums(first: int, *histograms: WaitHistogram) -> StackSums:
-        numbers: dict[str, Any] = {name: first * n for n, name in enumerate(names, 1)}
-        of_waits, of_run_queues = histograms
-        return StackSums(**numbers, lengths=of_waits, runnable_lengths=of_run_queues)
-
-    one = sums(1, lengths, 3 * lengths)
-    other = sums(10, 2 * lengths, lengths)
-    both = sums(11, 3 * lengths, 4 * lengths)
+    one = numbered(1, lengths=lengths, runnable_lengths=3 * lengths)
+    other = numbered(10, lengths=2 * lengths, runnable_lengths=lengths)
+    both = numbered(11, lengths=3 * lengths, runnable_lengths=4 * lengths)
     assert one + other == both
     assert both - other == one
     assert one.times(2) == one + one
