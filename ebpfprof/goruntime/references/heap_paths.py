@@ -16,7 +16,7 @@ from ebpfprof.goruntime.references.heap import SCHEDULER
 from ebpfprof.goruntime.references.leaks import BlockedReader
 from ebpfprof.goruntime.references.object_types import UNKNOWN
 from ebpfprof.goruntime.references.roots import RootKind
-from ebpfprof.goruntime.references.walk import WIDEST, Walk
+from ebpfprof.goruntime.references.walk import USUAL, Walk, WalkLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,10 +49,10 @@ class HeapPaths:
     order. `leaked` are the goroutines that can never continue, as far as one walk shows.
     """
 
-    def __init__(self, go: GoTarget, heap: Heap, *, widest: int = WIDEST) -> None:
-        """Read all objects. `widest`: see Walk. Raises TargetGone or UnreadableMemory."""
+    def __init__(self, go: GoTarget, heap: Heap, limits: WalkLimits = USUAL) -> None:
+        """Read all objects. Raises TargetGone or UnreadableMemory."""
         self._heap = heap
-        self.walk = Walk(heap, widest=widest)
+        self.walk = Walk(heap, limits)
         self._nodes = [
             self.walk.tree.root(root.name, kind)
             for root, kind in zip(heap.roots, heap.root_types, strict=True)

@@ -13,7 +13,7 @@ from ebpfprof.goruntime.references.heap_paths import HeapPaths
 from ebpfprof.goruntime.references.object_types import UNKNOWN
 from ebpfprof.goruntime.references.scan import Scan
 from ebpfprof.goruntime.references.search import NO_EDGE
-from ebpfprof.goruntime.references.walk import WIDEST
+from ebpfprof.goruntime.references.walk import USUAL, WalkLimits
 from ebpfprof.profile.references import (
     Cut,
     Example,
@@ -47,13 +47,13 @@ class ReferenceReader:
     def __init__(self, go: GoTarget) -> None:
         self._go = go
 
-    def references(self, *, widest: int = WIDEST) -> References:
-        """All paths. `widest`: see Walk.
+    def references(self, limits: WalkLimits = USUAL) -> References:
+        """All paths.
 
         Raises TargetGone, UnreadableMemory or GoTableError (its code is unknown).
         """
         heap = Heap(self._go)
-        paths = HeapPaths(self._go, heap, widest=widest)
+        paths = HeapPaths(self._go, heap, limits)
         walk = paths.walk
         sums = walk.sums()
         objects, used = sums[0].tolist(), sums[1].tolist()

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.references.heap import Heap
     from ebpfprof.goruntime.references.walk import Level, Walk
 
-THIN: Final = 160
-"""A level of fewer objects is done one by one."""
 _LARGE_BYTES: Final = 8192
 _PAGE_SHIFT: Final = 13
 _PAGE_BYTES: Final = 1 << _PAGE_SHIFT
@@ -32,7 +30,9 @@ _NO_REFERENCE: Final = -1
 class ThinLevels:
     """Reaches objects for a walk."""
 
-    def __init__(self, walk: Walk, heap: Heap) -> None:
+    def __init__(self, walk: Walk, heap: Heap, most: int) -> None:
+        """Levels of fewer than `most` objects are thin."""
+        self._most = most
         self._walk, self._types = walk, heap.types
         self._pointed, self._memory = heap.pointed, heap.memory
         slots = self._slots = heap.slots
@@ -62,7 +62,7 @@ class ThinLevels:
             zip(level.starts.tolist(), level.spans.tolist(), level.places.tolist(), strict=True)
         )
         large: list[tuple[int, int, int]] = []
-        while new and len(new) < THIN and not large:
+        while new and len(new) < self._most and not large:
             old, new = new, []
             for start, span, place in old:
                 size = sizes[span]

@@ -24,7 +24,7 @@ from ebpfprof.goruntime.references.marks import Marks
 from ebpfprof.goruntime.references.object_types import NOWHERE, UNKNOWN, Ask, ReferenceStep
 from ebpfprof.goruntime.references.parts import BLOCK_BYTES, WORD_BYTES, blocks
 from ebpfprof.goruntime.references.path_tree import PathTree
-from ebpfprof.goruntime.references.thin_levels import THIN, ThinLevels
+from ebpfprof.goruntime.references.thin_levels import ThinLevels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,8 +38,19 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]
 
-WIDEST: Final = 1 << 21
-"""A level of more objects is done in parts; one takes 32 bytes of our memory."""
+
+@dataclass(frozen=True, slots=True)
+class WalkLimits:
+    """Levels of more than `widest` objects are done in parts, of fewer than `thin` one by one.
+
+    An object of a level takes 24 bytes of our memory.
+    """
+
+    widest: int = 1 << 21
+    thin: int = 160
+
+
+USUAL: Final = WalkLimits()
 _LARGEST_WITHOUT_TYPE: Final = 512
 _LARGEST_SMALL: Final = 32768
 _MAX_OFFSET: Final = (1 << 31) - 1
@@ -94,11 +105,10 @@ class Walk:
     (bytes) are sums by place; `changed` and `changed_bytes` of objects that belong to no path.
     """
 
-    def __init__(self, heap: Heap, *, widest: int = WIDEST) -> None:
-        """Levels of more than `widest` objects are done in parts."""
+    def __init__(self, heap: Heap, limits: WalkLimits) -> None:
         slots, recorded = heap.slots, heap.recorded
         self._memory, self.slots, self._types = heap.memory, slots, heap.types
-        self._pointed, self._recorded, self._widest = heap.pointed, recorded, widest
+        self._pointed, self._recorded, self._widest = heap.pointed, recorded, limits.widest
         self._base = int(slots.base)
         self._begins = (slots.starts - slots.base).view(np.int64)
         self._sizes = slots.sizes.view(np.int64)
@@ -139,7 +149,8 @@ class Walk:
         self._headers: list[int] = [0]
         self._header_numbers: dict[int, int] = {0: 0}
         self.header_words = self._header_bytes // WORD_BYTES
-        self._thin = ThinLevels(self, heap)
+        self._thin = ThinLevels(self, heap, limits.thin)
+        self._thinnest = limits.thin
 
     # Places, steps and what they lead to, by number.
 
@@ -336,7 +347,7 @@ class Walk:
         pending = [level]
         while pending:
             level = pending.pop()
-            if len(level) < THIN and level.skipped is None:
+            if len(level) < self._thinnest and level.skipped is None:
                 level = self._thin.follow(level)
             if not len(level):
                 continue

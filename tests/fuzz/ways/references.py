@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Final
 from unittest import mock
@@ -12,11 +13,14 @@ import numpy as np
 
 from ebpfprof.export import references as exported
 from ebpfprof.export.tables import references as table
-from ebpfprof.goruntime.references import slots
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.goruntime.references import graph, slots
 from ebpfprof.goruntime.references.allocation_sites import sampled_at
 from ebpfprof.goruntime.references.object_types import Form, ObjectTypes, Shapes
 from ebpfprof.goruntime.references.reader import ReferenceReader
+from ebpfprof.goruntime.references.walk import WalkLimits
 from ebpfprof.process.memory import UnreadableMemory
+from ebpfprof.profile.references import References
 from symbolizer import SymbolizerError
 from symbolizer.codeanalysis.globals import allgs_address, allp_address
 from symbolizer.codeanalysis.heap_globals import heap_globals
@@ -103,16 +107,28 @@ def ask_graph(data: bytes) -> None:
             (_HEAP, objects.ljust(2 * _PAGE, b"\0")[: 2 * _PAGE]),
         ],
     )
-    with mock.patch.multiple(slots, MAX_SLOTS=1 << 16, MAX_ARENAS=4):
+    with (
+        mock.patch.object(slots, "MAX_ARENAS", 4),
+        mock.patch.object(graph, "MAX_SLOTS", 1 << 16),
+        suppress(graph.HeapTooLarge),
+    ):
         reader = ReferenceReader(go)
-        references = reader.references()
+        for limits in (WalkLimits(widest=4, thin=0), WalkLimits()):
+            ask_references(reader.references(limits))
+        ask_why(reader, go, int.from_bytes(data[_HEAD - 8 : _HEAD], "little"))
+
+
+def ask_references(references: References) -> None:
     assert references.used == sum(root.paths.total for root in references.roots)
     assert references.objects == sum(root.paths.total_objects for root in references.roots)
     text = table.render(references, "process 1", width=80, color=False) if references.used else ""
     assert all(line.isprintable() for line in text.splitlines())
     assert exported.encode(references, 1, "x", "go1.27", 0.0).endswith("}\n")
+
+
+def ask_why(reader: ReferenceReader, go: GoTarget, address: int) -> None:
     assert set(sampled_at(go, reader.scan.slots, "main.main").tolist()) <= set(range(1 << 16))
-    asked = reader.at(int.from_bytes(data[_HEAD - 8 : _HEAD], "little"))
+    asked = reader.at(address)
     asked = asked if len(asked) else reader.at(_HEAP + 64)
     if len(asked):
         reasons = reader.reasons("x", asked)
@@ -156,6 +172,14 @@ REFERENCES: Final = (
             "ebpfprof.goruntime.references.cuts",
             "ebpfprof.goruntime.references.reader",
             "ebpfprof.goruntime.references.scan",
+            "ebpfprof.goruntime.references.heap",
+            "ebpfprof.goruntime.references.heap_paths",
+            "ebpfprof.goruntime.references.walk",
+            "ebpfprof.goruntime.references.thin_levels",
+            "ebpfprof.goruntime.references.parts",
+            "ebpfprof.goruntime.references.marks",
+            "ebpfprof.goruntime.references.known",
+            "ebpfprof.goruntime.references.pointed_types",
             "ebpfprof.goruntime.references.path_tree",
             "ebpfprof.goruntime.references.allocation_sites",
             "ebpfprof.goruntime.references.leaks",

@@ -67,6 +67,7 @@ var (
 	rows    []*row
 	shapes  []shown
 	buffers [][]byte
+	release = make(chan bool)
 	random  = rand.New(rand.NewSource(1))
 )
 
@@ -167,7 +168,7 @@ func churn() {
 func hold(ready chan bool) {
 	kept := tree(depth, nil)
 	ready <- true
-	<-make(chan bool)
+	<-release
 	runtime.KeepAlive(kept)
 }
 
