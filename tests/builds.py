@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 VERSIONS: Final = MINORS
 NEWEST: Final = MINORS[-1]
+GENERIC: Final = VERSIONS[VERSIONS.index("1.18") :]
+"""The versions that build targets with type parameters: tracebacks, stdlib."""
 
 # Where gopark is inlined, every version lays out its code in its own way.
 _ALL = tuple(

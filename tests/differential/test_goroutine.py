@@ -10,7 +10,7 @@ import pytest
 from ebpfprof.errors import ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.profile.model import Profile
-from tests.builds import NEWEST, builds, versions
+from tests.builds import GENERIC, NEWEST, builds, versions
 from tests.differential.test_tracebacks import own, still
 from tests.kernel.parked_program import running
 from tests.kernel.programs import program
@@ -54,7 +54,7 @@ def test_stacks_and_counts_equal_gos(version: str, mode: str, tmp_path: Path) ->
     assert stacks(ours) == expected
 
 
-@pytest.mark.parametrize("version", versions())
+@pytest.mark.parametrize("version", versions(*GENERIC))
 def test_stacks_below_a_fault_equal_gos(version: str, tmp_path: Path) -> None:
     """A fault is at its instruction, not behind a call, and its function may have no frame."""
     with still(program("tracebacks", version)) as target:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from ebpfprof.goruntime.goroutines.channels import channels_of
-from ebpfprof.goruntime.goroutines.fault_stacks import FaultStacks
 from ebpfprof.goruntime.goroutines.fields import g_record, waits_in
 from ebpfprof.goruntime.goroutines.labels import LabelReader
 from ebpfprof.goruntime.goroutines.stack_copies import StackPlaces
@@ -165,7 +164,6 @@ class GoroutineScanner:
         self._states = StateNames(layout)
         self._counted = CountedWaits(layout)
         self._ahead_ns = go.target.clock_ahead_ns()
-        self._faults = FaultStacks(go, self._memory)
 
     def scan(self) -> AllGoroutines:
         """Read all goroutines now. Raises TargetGone or UnreadableMemory."""
@@ -233,7 +231,6 @@ class GoroutineScanner:
             return is_good
 
         self._stacks.begin()
-        self._faults.begin()
         self._stacks.copier.read_until_settled(places, use, _PAUSES_S)
         self._stacks.copier.forget()  # perhaps until the next window
         return records, walks
@@ -243,17 +240,10 @@ class GoroutineScanner:
         is_good = copies.is_settled
         rows = np.flatnonzero(is_good)
         stacks = self._stacks.stacks(copies, rows, copies.is_exact[rows])
-        walks, doubtful = [], []
+        walks = []
         for row, stack in zip(rows.tolist(), stacks, strict=True):
-            walk = stack.walk
-            if self._faults.has_fault(walk.pcs):
-                hi, pc, sp = int(copies.g["hi"][row]), int(copies.pcs[row]), int(copies.sps[row])
-                walk = self._faults.walk(hi, pc, sp, most=_MOST_FRAMES) or walk
-                doubtful.append(row)
-            walks.append(walk)
+            walks.append(stack.walk)
             is_good[row] = stack.is_exact or not copies.sps[row]
-        if doubtful:
-            is_good[doubtful] &= self._stacks.copier.are_same(np.array(doubtful))
         return is_good, [
             walk for walk, row in zip(walks, rows.tolist(), strict=True) if is_good[row]
         ]

@@ -10,6 +10,7 @@ from ebpfprof.goruntime.goroutines.seen_stacks import UNKNOWN, SeenStack, SeenSt
 from ebpfprof.goruntime.goroutines.stack_copies import StackCopier
 from ebpfprof.goruntime.goroutines.stack_starts import StackStarts
 from ebpfprof.goruntime.goroutines.stack_walk import StackWalker, Walk, copied
+from ebpfprof.goruntime.goroutines.stacks_by_tables import StacksByTables
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -63,6 +64,7 @@ class StackReader:
         self._walker = StackWalker(
             memory, go.callback, bias, most=most, most_in_memory=most_in_memory
         )
+        self._tables, self._most = StacksByTables(go, memory), most
         self._seen = SeenStacks() if seen is None else seen
         self._semacquires: set[int] = set()
         self._sema_offset = 0
@@ -74,6 +76,7 @@ class StackReader:
     def begin(self) -> None:
         """Begin with other stacks: a bounded number of frames is walked in memory."""
         self._walker.begin()
+        self._tables.begin()
 
     def stacks(self, copies: Copies, rows: Rows, is_exact: Mask) -> list[ReadStack]:
         """The stacks in these rows of the last copies.
@@ -126,6 +129,9 @@ class StackReader:
                 if is_same:
                     walk = self._walker.in_memory(hi, pc, sp, bp)
                     is_same = bool(self.copier.are_same(np.array([row]))[0])
+            if is_same and self._tables.has(walk.pcs):
+                walk = self._tables.walk(hi, pc, sp, most=self._most) or walk
+                is_same, is_near = bool(self.copier.are_same(np.array([row]))[0]), False
             sema_at = self._semaphore(walk.pcs, words, sp, bp)
             return ReadStack(walk, is_same, is_there=True, sema_at=sema_at), is_near
         pc, sp, bp, hi = (

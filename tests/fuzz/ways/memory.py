@@ -383,7 +383,7 @@ MEMORY = (
             "ebpfprof.goruntime.goroutines.stack_walk",
             "ebpfprof.goruntime.goroutines.frames",
             "ebpfprof.goruntime.waits.dump",
-            "ebpfprof.goruntime.goroutines.fault_stacks",
+            "ebpfprof.goruntime.goroutines.stacks_by_tables",
             "ebpfprof.goruntime.waits.file_waits",
             "ebpfprof.goruntime.records",
             "ebpfprof.goruntime.waits.sleeps",
