@@ -19,10 +19,9 @@ from ebpfprof.export import pprof
 from ebpfprof.overhead.process_budget import ProcessBudget
 from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.model import Profile
-from ebpfprof.profilers.cpu import learner
+from ebpfprof.profilers.cpu import unwinder
 from ebpfprof.profilers.cpu.cpu_program import CpuConfig
 from ebpfprof.profilers.cpu.cpu_recording import CpuProfiler
-from ebpfprof.profilers.cpu.learner import MAX_RULES
 from ebpfprof.profilers.cpu.sample_table import CpuStack
 from ebpfprof.profilers.cpu.unwinder import Ending
 from ebpfprof.profilers.recording import OpenedProcess
@@ -210,14 +209,15 @@ def test_a_process_in_a_pid_namespace_is_sampled(tmp_path: Path) -> None:
 def sampled(target: Target, line: str, answer: str, *, learn: bool) -> Counter[CpuStack]:
     """What ran while it did what the line asks for.
 
-    Without `learn` there is room for no rule in the kernel, and every sample is unwound outside.
+    Without `learn` there is room for no code in the kernel, and every sample is unwound outside.
     """
     with ExitStack() as held:
         process = held.enter_context(Process(target.pid))
         go = inspect(process)
         held.enter_context(go.binary.elf)
-        with mock.patch.object(learner, "MAX_RULES", MAX_RULES if learn else 1):
-            sampling = held.enter_context(CpuProfiler(1, CpuConfig(hz=199, kernel=False)))
+        most = unwinder.MAX_LINES if learn else 0
+        held.enter_context(mock.patch.object(unwinder, "MAX_LINES", most))
+        sampling = held.enter_context(CpuProfiler(1, CpuConfig(hz=199, kernel=False)))
         sampling.load()
         recording = sampling.record(OpenedProcess(process, go, held, ProcessBudget(0.0)), 0)
         start = recording.sums().samples

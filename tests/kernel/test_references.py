@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from unittest import mock
@@ -252,13 +252,17 @@ def test_a_program_that_changes_meanwhile_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "most"), [("MAX_EDGES", 20_000), *in_full(("MAX_SLOTS", 30_000))]
+    "limit",
+    [
+        mock.patch.object(graph, "MAX_EDGES", 20_000),
+        *in_full(mock.patch.object(graph, "MAX_SLOTS", 30_000)),
+    ],
 )
-def test_why_refuses_what_is_beyond_a_limit(limit: str, most: int) -> None:
+def test_why_refuses_what_is_beyond_a_limit(limit: AbstractContextManager[int]) -> None:
     with (
         running() as target,
         reader(target) as found,
-        mock.patch.object(graph, limit, most),
+        limit,
         pytest.raises(graph.HeapTooLarge) as refused,
     ):
         found.of_type("main.node")
