@@ -242,7 +242,7 @@ def test_files_are_opened_by_a_child_unless_another_session_does() -> None:
         return names.count("ebpfprof-files\n")
 
     with LiveSession(Options(OPTIONS), is_no_thread=True) as live:
-        assert openers() == 1
+        await_true(lambda: openers() == 1, "there is no such child")
         with LiveSession(Options(OPTIONS), is_no_thread=True, processes=live.processes):
             assert openers() == 1
     assert openers() == 0
