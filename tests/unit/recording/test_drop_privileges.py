@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from ebpfprof.kernel import perf_events, uprobe_links
@@ -9,7 +11,11 @@ from ebpfprof.privileges.capabilities import NUMBERS, effective, set_aside
 from ebpfprof.privileges.checks import RECORDING, WRITING
 from ebpfprof.profile.model import Kind
 from ebpfprof.profilers.options import Options
-from ebpfprof.recording.drop_privileges import needed_after_probing, needed_to_record
+from ebpfprof.recording.drop_privileges import (
+    give_up_before_recording,
+    needed_after_probing,
+    needed_to_record,
+)
 
 ADMIN = "CAP_SYS_ADMIN"
 
@@ -21,6 +27,26 @@ def test_rights_to_write_and_to_signal_a_child_stay_if_asked(writes: bool, has_c
     found = needed_to_record(options, writes=writes, has_child=has_child, pids=())
     more = (WRITING if writes else set()) | ({"CAP_KILL"} if has_child else set())
     assert found - {ADMIN} == RECORDING | more
+
+
+@pytest.mark.parametrize("more", [{}, {"writes": True}, {"has_child": True}])
+def test_a_process_keeps_no_more_rights_than_it_asks_for(more: dict[str, bool]) -> None:
+    options = Options(("goroutine",))
+    held, reads, writes = effective(), *os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            give_up_before_recording(options, **more)
+            os.write(writes, ",".join(map(str, sorted(effective()))).encode())
+        finally:
+            os._exit(0)
+    os.close(writes)
+    kept = {int(number) for number in os.read(reads, 1000).split(b",") if number}
+    os.close(reads)
+    os.waitpid(child, 0)
+    asked = {"writes": False, "has_child": False} | more
+    wanted = needed_to_record(options, pids=(), **asked)
+    assert kept == held & {NUMBERS[name] for name in wanted}
 
 
 def test_after_all_probes_are_attached_rights_to_record_and_to_write_stay() -> None:
