@@ -216,7 +216,7 @@ def test_samples_that_saw_long_waits_alone_say_nothing_of_others() -> None:
 
 
 def test_of_waits_of_very_different_lengths_samples_count_less() -> None:
-    """Their mean is known less, so that the time which samples saw shows less how many there are."""
+    """Their mean is known less, and so is how many fit into the time that samples saw."""
     alike = tracked(10, MS)
     seen = {key(A): SampledStack(4000.0 * MS, 100, 100, variance=(200.0 * MS) ** 2)}
     by_probes, of_alike, of_different = (
