@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def test_rights_to_write_and_to_signal_a_child_stay_if_asked(writes: bool, has_c
 
 
 @pytest.mark.parametrize("more", [{}, {"writes": True}, {"has_child": True}])
-def test_a_process_keeps_no_more_rights_than_it_asks_for(more: dict[str, bool]) -> None:
+def test_a_process_keeps_no_more_rights_than_it_asks_for(more: dict[str, Any]) -> None:
     options = Options(("goroutine",))
     held, reads, writes = effective(), *os.pipe()
     child = os.fork()
