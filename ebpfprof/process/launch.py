@@ -336,14 +336,16 @@ def _not_traced(code: int) -> EbpfprofError:
 
 def _not_run(command: str, channel: MessageChannel) -> EbpfprofError:
     """Why the command could not be executed, as its child says."""
+    with suppress(ChannelError):  # it can't say it any more
+        try:
+            channel.result()
+        except OSError as error:
+            return _refused(command, error.errno or 0)
+    return EbpfprofError(f"{printable(command)} was killed before it began.")
+
+
+def _refused(command: str, code: int) -> EbpfprofError:
     shown = printable(command)
-    code = 0
-    try:
-        channel.result()
-    except ChannelError:
-        return EbpfprofError(f"{shown} was killed before it began.")
-    except OSError as error:
-        code = error.errno or 0
     if code in (errno.ENOENT, errno.ENOTDIR):
         if shutil.which(command) is None and not os.path.exists(command):
             return CommandNotFound(

@@ -184,6 +184,15 @@ def test_the_last_epoll_that_was_of_use_comes_first() -> None:
     assert list(known.polled()) == [[(10, 10)]]
 
 
+def test_an_epoll_may_have_the_number_0() -> None:
+    shown = Shown()
+    shown.links["fd/0"] = "anon_inode:[eventpoll]"
+    shown.texts["fdinfo/0"] = b"tfd: 7 events: 19 data: 7  pos:0\n"
+    known = Descriptors(shown)
+    for _ in range(2):
+        assert list(known.polled()) == [[(7, 7)]]
+
+
 def test_numbers_of_threads_in_another_namespace_are_read_again() -> None:
     shown = Shown()
     shown.texts = {f"task/{tid}/status": b"NSpid:\t%d\t%d\n" % (tid, tid - 90) for tid in (91, 92)}

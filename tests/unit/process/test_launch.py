@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ebpfprof.errors import CommandNotFound, CommandNotRunnable
+from ebpfprof.errors import CommandNotFound, CommandNotRunnable, PermissionDenied
 from ebpfprof.process.launch import LaunchedProgram
 from ebpfprof.process.process import Target
 from tests.kernel.unharmed import await_true
@@ -112,3 +113,17 @@ def test_what_can_not_be_run_has_a_reason(tmp_path: Path) -> None:
     assert "can't be executed: File name too long" in refusal(CommandNotRunnable, "a" * 300)
     with pytest.raises(CommandNotFound):
         LaunchedProgram([""])
+
+
+def test_a_program_that_another_one_traces_can_not_be_traced() -> None:
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = children.read_text().split()
+
+    def trace_it() -> None:
+        (pid,) = set(children.read_text().split()) - set(before)
+        seize = 0x4206  # include/uapi/linux/ptrace.h
+        assert ctypes.CDLL(None).ptrace(seize, int(pid), None, None) == 0
+
+    with pytest.raises(PermissionDenied, match="does not let this user trace a program"):
+        LaunchedProgram(["true"], on_forked=trace_it)
+    assert children.read_text().split() == before

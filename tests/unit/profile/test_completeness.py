@@ -25,5 +25,10 @@ def test_losses_are_reported_in_proportion(
     assert found.is_alarming == is_alarming
 
 
+def test_without_a_known_loss_a_profile_is_complete() -> None:
+    assert Completeness() == Completeness(0, 0.0)
+    assert Completeness(recorded=7).lost_share == 0
+
+
 def test_the_threshold_is_one_percent() -> None:
     assert ALARMING_SHARE == 0.01

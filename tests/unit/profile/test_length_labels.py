@@ -91,3 +91,8 @@ def test_values_of_a_hostile_file_may_not_exceed_64_bits() -> None:
     profile = profile_of(*(Sample((WORK,), (1 << 62, 1), each) for each in labels))
     with pytest.raises(InvalidProfile):
         put_together(profile)
+    most = (1 << 63) - 1
+    fitting = profile_of(
+        Sample((WORK,), (most - 1, 1), labels[0]), Sample((WORK,), (1, 1), labels[1])
+    )
+    assert put_together(fitting).samples[0].values == (most, 2)

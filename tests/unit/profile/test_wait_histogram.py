@@ -101,6 +101,7 @@ def test_lengths_of_goroutine_samples_are_known_within_the_time_between_two() ->
     seen = WaitHistogram.counted({SCALE.bucket_of(800 * MS): 3}, apart_ns=30.0 * MS)
     low, high = bounds(800 * MS)
     assert within(seen, 1.0) == (low - 30 * MS, high + 30 * MS)
+    assert within(seen, 1.0, waits=5) == (low - 30 * MS, math.inf)
     together = WaitHistogram.of([MS] * 200) + seen
     assert within(together, 0.5) == bounds(MS)  # samples see no waits as short as that
     assert within(together, 1.0) == within(seen, 1.0)

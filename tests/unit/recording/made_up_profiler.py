@@ -11,9 +11,17 @@ from ebpfprof.profile.kind import Loader
 from ebpfprof.profile.losses import Loss
 from ebpfprof.profilers.options import Options
 from ebpfprof.profilers.recording import OpenedProcess, Rights
+from ebpfprof.settings.setting import Setting
+from ebpfprof.settings.values import SwitchValue
 from tests.unit.made_up_kinds import NAPS
 
-KIND = replace(NAPS, loader=Loader(__name__, needs_go=False, needs_bpf=False))
+KIND = replace(
+    NAPS,
+    loader=Loader(__name__, needs_go=False, needs_bpf=False),
+    options=(Setting("dreams", SwitchValue(), False, "Record dreams, too.", flags="--dreams"),),
+)
+DREAMS = replace(KIND, name="dreams", title="dream", enabled_by="dreams", options=())
+"""A kind that an option of the other one adds."""
 OPENED: list[MadeUpProfiler] = []
 """All that were opened, the last one last."""
 

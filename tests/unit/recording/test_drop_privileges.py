@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import pytest
 
 from ebpfprof.kernel import perf_events, uprobe_links
@@ -9,7 +12,11 @@ from ebpfprof.privileges.capabilities import NUMBERS, effective, set_aside
 from ebpfprof.privileges.checks import RECORDING, WRITING
 from ebpfprof.profile.model import Kind
 from ebpfprof.profilers.options import Options
-from ebpfprof.recording.drop_privileges import needed_after_probing, needed_to_record
+from ebpfprof.recording.drop_privileges import (
+    give_up_before_recording,
+    needed_after_probing,
+    needed_to_record,
+)
 
 ADMIN = "CAP_SYS_ADMIN"
 
@@ -23,15 +30,35 @@ def test_rights_to_write_and_to_signal_a_child_stay_if_asked(writes: bool, has_c
     assert found - {ADMIN} == RECORDING | more
 
 
+@pytest.mark.parametrize("more", [{}, {"writes": True}, {"has_child": True}])
+def test_a_process_keeps_no_more_rights_than_it_asks_for(more: dict[str, Any]) -> None:
+    options = Options(("goroutine",))
+    held, reads, writes = effective(), *os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            give_up_before_recording(options, **more)
+            os.write(writes, ",".join(map(str, sorted(effective()))).encode())
+        finally:
+            os._exit(0)
+    os.close(writes)
+    kept = {int(number) for number in os.read(reads, 1000).split(b",") if number}
+    os.close(reads)
+    os.waitpid(child, 0)
+    asked = {"writes": False, "has_child": False} | more
+    wanted = needed_to_record(options, pids=(), **asked)
+    assert kept == held & {NUMBERS[name] for name in wanted}
+
+
 def test_after_all_probes_are_attached_rights_to_record_and_to_write_stay() -> None:
     assert needed_after_probing(Options(("goroutine",))) - {ADMIN} == RECORDING | WRITING
 
 
-@pytest.mark.machine
-def test_admin_rights_are_given_up_where_nothing_needs_them() -> None:
+def test_admin_rights_stay_only_where_they_replace_others() -> None:
     options = Options(("goroutine",))
-    assert ADMIN not in needed_to_record(options, writes=True, has_child=True, pids=())
-    assert ADMIN not in needed_after_probing(options)
+    has_all = {NUMBERS["CAP_BPF"], NUMBERS["CAP_PERFMON"]} <= effective()
+    before = needed_to_record(options, writes=True, has_child=True, pids=())
+    assert (ADMIN in before, ADMIN in needed_after_probing(options)) == (not has_all, not has_all)
 
 
 @pytest.mark.machine

@@ -19,7 +19,7 @@ from ebpfprof.profilers.registry import registered
 from ebpfprof.recording.live import LiveSession
 from ebpfprof.recording.session import Session
 from tests.kernel.unharmed import await_true
-from tests.unit.recording.made_up_profiler import KIND, OPENED, MadeUpProfiler
+from tests.unit.recording.made_up_profiler import DREAMS, KIND, OPENED, MadeUpProfiler
 
 OPTIONS = (KIND.name,)
 Start = Callable[[], subprocess.Popen[bytes]]
@@ -27,7 +27,7 @@ Start = Callable[[], subprocess.Popen[bytes]]
 
 @pytest.fixture(autouse=True)
 def kind() -> Iterator[None]:
-    with registered(KIND):
+    with registered(KIND), registered(DREAMS):
         yield
     OPENED.clear()
 
@@ -242,7 +242,7 @@ def test_files_are_opened_by_a_child_unless_another_session_does() -> None:
         return names.count("ebpfprof-files\n")
 
     with LiveSession(Options(OPTIONS), is_no_thread=True) as live:
-        await_true(lambda: openers() == 1, "no child has the name")
+        await_true(lambda: openers() == 1, "there is no such child")
         with LiveSession(Options(OPTIONS), is_no_thread=True, processes=live.processes):
             assert openers() == 1
     assert openers() == 0
@@ -293,6 +293,11 @@ def test_a_recording_ends_after_its_duration(started: Start) -> None:
     calls = [call for call in profiler().calls if call != "poll"]
     assert calls[:6] == ["load for 0", "start", "note end", "end", "detach", "close all"]
     assert "poll" in profiler().calls
+
+
+def test_files_are_those_of_the_chosen_kinds_and_of_those_that_options_add(started: Start) -> None:
+    with Session([started().pid], Options(OPTIONS, dreams=True)) as session:
+        assert session.files(session.targets[0]) == (*OPTIONS, DREAMS.name)
 
 
 def test_a_recording_ends_when_the_caller_wants(started: Start) -> None:

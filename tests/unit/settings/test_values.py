@@ -155,6 +155,7 @@ def test_a_size_is_written_as_it_is_read(size: int, text: str) -> None:
         (UrlValue(words=("off",)), "off", "off"),
         (PathValue(), "/var/lib/x", "/var/lib/x"),
         (NumberValue(0, 9), 9, 9),
+        (NumberValue(), 0, 0),
         (NumberValue(), (1 << 31) - 1, (1 << 31) - 1),
         (NumberValue(0, 9, is_fraction=True), 0.25, 0.25),
         (TimeValue(1, 5), 5, 5),

@@ -215,6 +215,21 @@ def test_samples_that_saw_long_waits_alone_say_nothing_of_others() -> None:
     assert row.delay_ns == 801 * MS
 
 
+def test_of_waits_of_very_different_lengths_samples_count_less() -> None:
+    """Their mean is known less, and so is how many fit into the time that samples saw."""
+    alike = tracked(10, MS)
+    seen = {key(A): SampledStack(4000.0 * MS, 100, 100, variance=(200.0 * MS) ** 2)}
+    by_probes, of_alike, of_different = (
+        block_row(windows(*[{A: sums}] * 10), waits).count
+        for sums, waits in (
+            (alike, None),
+            (alike, seen),
+            (replace(alike, squares=50 * alike.squares), seen),
+        )
+    )
+    assert of_alike < of_different < by_probes
+
+
 @pytest.mark.parametrize(
     ("seen_ms", "hits", "error"),
     [(400, 16, 0.5), (700, 16, 0.0), (0, 16, 0.0), (520, 16, 0.35), (520, 4, 0.0)],
