@@ -115,20 +115,13 @@ class Walk:
         self._bytes = (self._sizes & -WORD_BYTES).astype(np.int64)
         kinds = slots.rows["class"]
         self.has_pointers = (kinds & 1) == 0
+        may_have_type = self.has_pointers & bool(recorded)
         is_small = (self._sizes > _LARGEST_WITHOUT_TYPE) & (self._sizes <= _LARGEST_SMALL)
-        has_header = is_small & (kinds >> 1 != 0) & self.has_pointers & bool(recorded)
-        self._has_header = has_header
-        self._header_bytes = np.where(
-            (self._sizes > _LARGEST_WITHOUT_TYPE)
-            & (self._sizes <= _LARGEST_SMALL)
-            & bool(recorded),
-            WORD_BYTES,
-            0,
-        )
-        self._is_large = (kinds >> 1 == 0) & self.has_pointers & bool(recorded)
-        if "type" not in (slots.rows.dtype.names or ()):
-            self._is_large[:] = False
-        self.may_have_type = self._has_header | self._is_large
+        has_header = may_have_type & is_small & (kinds >> 1 != 0)
+        self._header_bytes = np.where(has_header, WORD_BYTES, 0)
+        has_span_type = "type" in (slots.rows.dtype.names or ())
+        self._is_large = may_have_type & (kinds >> 1 == 0) & has_span_type
+        self.may_have_type = has_header | self._is_large
         self.tree = PathTree()
         self.marks = Marks(slots)
         self.changed = self.changed_bytes = 0
