@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.commands.memory_reports import ProcessReports
 from ebpfprof.commands.profile_files import write
 from ebpfprof.console.quantities import similar
-from ebpfprof.console.terminal import has_color, width
-from ebpfprof.console.text import printable
+from ebpfprof.console.terminal import has_color, say, width
+from ebpfprof.console.text import printable, quantity
 from ebpfprof.errors import EbpfprofError
 from ebpfprof.export import formats
 from ebpfprof.export import references as exported
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.open_processes import OpenOptions, OpenProcess
     from ebpfprof.process.file_opener import FileOpener
 
+_LONG_BYTES: Final = 1 << 30
+_S_PER_BYTE: Final = 7 / (1 << 30)
+"""Measured: see docs/design/references.md."""
 _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]+")
 
 
@@ -60,7 +64,7 @@ class ReferenceReports(ProcessReports):
                     if self._as_json:
                         return exported.encode_reasons(reasons, pid, target.name, version, now_s)
                     return table.render_reasons(reasons, width=width(sys.stdout))
-            references = reader.references()
+            references = reader.references(begun=partial(_say_how_long, pid))
             if self._as_json:
                 return exported.encode(references, pid, target.name, version, now_s)
             if self._format_name != "text":
@@ -79,6 +83,17 @@ class ReferenceReports(ProcessReports):
                 return text
             write(text.encode(), "text", self._output, force=self._force)
             return ""
+
+
+def _say_how_long(pid: int, size: int) -> None:
+    """Say how long it takes to read this many bytes of objects with pointers, if it is long."""
+    if size >= _LONG_BYTES:
+        seconds = round(size * _S_PER_BYTE)
+        say(
+            f"Reading {quantity(size, 'bytes')} of objects with pointers in process {pid}: at "
+            f"least {seconds} s.",
+            err=True,
+        )
 
 
 def _slots(reader: ReferenceReader, why: str, process: OpenProcess) -> npt.NDArray[np.int64]:

@@ -135,7 +135,8 @@ def notes(references: References) -> list[str]:
         )
     if references.left_out:
         lines.append(
-            f"{_bytes(references.left_out)} of the heap are missing: at most 32 GiB can be read."
+            f"{_bytes(references.left_out)} of the heap are missing: beyond the 32 GiB that are "
+            "read, or in spans that contradict each other."
         )
     if references.stacks_missed:
         lines.append(

@@ -25,6 +25,8 @@ from ebpfprof.profile.references import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     from ebpfprof.goruntime.process import GoTarget
@@ -47,12 +49,15 @@ class ReferenceReader:
     def __init__(self, go: GoTarget) -> None:
         self._go = go
 
-    def references(self, limits: WalkLimits = USUAL) -> References:
-        """All paths.
+    def references(
+        self, limits: WalkLimits = USUAL, begun: Callable[[int], None] = lambda _: None
+    ) -> References:
+        """All paths. `begun` is called first, with how many bytes objects with pointers have.
 
         Raises TargetGone, UnreadableMemory or GoTableError (its code is unknown).
         """
         heap = Heap(self._go)
+        begun(heap.slots.bytes_with_pointers)
         paths = HeapPaths(self._go, heap, limits)
         walk = paths.walk
         sums = walk.sums()

@@ -86,6 +86,11 @@ class Slots:
         self.table = np.full((len(arenas) + 1) * _PAGES, _NONE, np.int32)
         self.table[self.arena_pages[page // _PAGES] + page % _PAGES] = spans
 
+    @property
+    def bytes_with_pointers(self) -> int:
+        """How many bytes the spans have whose objects may have pointers."""
+        return int(_bytes_of(self.rows[(self.rows["class"] & 1) == 0]).sum())
+
     def may_point(self, words: Words) -> npt.NDArray[np.int64]:
         """The indices of the words that lie between the heap's first and last arena."""
         return np.flatnonzero((words - self.base) < self.limit)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class WalkLimits:
     """Levels of more than `widest` objects are done in parts, of fewer than `thin` one by one.
 
-    An object of a level takes 24 bytes of our memory.
+    An object of a level takes 24 bytes of our memory. At most about 5 × `widest` objects wait.
     """
 
     widest: int = 1 << 21
@@ -57,6 +57,9 @@ _MAX_OFFSET: Final = (1 << 31) - 1
 _SHIFT: Final = 32
 _LOW: Final = (1 << 20) - 1
 _NOT_CHECKED: Final = 0
+_MOST_WAITING: Final = 4
+_NARROWEST: Final = 64
+"""While four of the widest levels wait, a level may have this fraction of the widest one."""
 _MAX_STEPS: Final = 1 << 21
 _MAX_PLACES: Final = 1 << 20
 _WORD: Final = np.dtype("<u8")
@@ -109,26 +112,20 @@ class Walk:
         slots, recorded = heap.slots, heap.recorded
         self._memory, self.slots, self._types = heap.memory, slots, heap.types
         self._pointed, self._recorded, self._widest = heap.pointed, recorded, limits.widest
+        self._width = limits.widest
         self._base = int(slots.base)
         self._begins = (slots.starts - slots.base).view(np.int64)
         self._sizes = slots.sizes.view(np.int64)
         self._bytes = (self._sizes & -WORD_BYTES).astype(np.int64)
         kinds = slots.rows["class"]
         self.has_pointers = (kinds & 1) == 0
+        may_have_type = self.has_pointers & bool(recorded)
         is_small = (self._sizes > _LARGEST_WITHOUT_TYPE) & (self._sizes <= _LARGEST_SMALL)
-        has_header = is_small & (kinds >> 1 != 0) & self.has_pointers & bool(recorded)
-        self._has_header = has_header
-        self._header_bytes = np.where(
-            (self._sizes > _LARGEST_WITHOUT_TYPE)
-            & (self._sizes <= _LARGEST_SMALL)
-            & bool(recorded),
-            WORD_BYTES,
-            0,
-        )
-        self._is_large = (kinds >> 1 == 0) & self.has_pointers & bool(recorded)
-        if "type" not in (slots.rows.dtype.names or ()):
-            self._is_large[:] = False
-        self.may_have_type = self._has_header | self._is_large
+        has_header = may_have_type & is_small & (kinds >> 1 != 0)
+        self._header_bytes = np.where(has_header, WORD_BYTES, 0)
+        has_span_type = "type" in (slots.rows.dtype.names or ())
+        self._is_large = may_have_type & (kinds >> 1 == 0) & has_span_type
+        self.may_have_type = has_header | self._is_large
         self.tree = PathTree()
         self.marks = Marks(slots)
         self.changed = self.changed_bytes = 0
@@ -351,10 +348,15 @@ class Walk:
                 level = self._thin.follow(level)
             if not len(level):
                 continue
-            if len(level) > self._widest:
+            # The more objects wait, the fewer may be added.
+            waiting = sum(map(len, pending))
+            self._width = max(
+                1, self._widest // _NARROWEST, self._widest - waiting // _MOST_WAITING
+            )
+            if len(level) > self._width:
                 order = np.argsort(level.starts)
-                pending.append(level.at(order[self._widest :]))
-                level = level.at(order[: self._widest])
+                pending.append(level.at(order[self._width :]))
+                level = level.at(order[: self._width])
             self._wide(level, pending)
 
     def _wide(self, level: Level, pending: list[Level]) -> None:
@@ -419,7 +421,7 @@ class Walk:
             found.append(children)
             sources.append(which)
             total += len(children)
-            if total > self._widest and block.last < len(rows):
+            if total > self._width and block.last < len(rows):
                 left, first = np.unique(rows[block.last :], return_index=True)
                 more = replace(level.at(left), skipped=skipped[block.last :][first])
                 is_left = np.zeros(len(level), np.bool_)

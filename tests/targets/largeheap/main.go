@@ -3,8 +3,9 @@
 //
 // Commands, a line each; each is answered by one line, "done":
 //
-//	fill N   adds N parts of each shape, about 1 MiB together, and collects garbage
-//	churn    has a goroutine replace records of the map, for good
+//	fill N   adds N parts of each shape, about 0.6 MiB together, and collects garbage
+//	tables N adds N tables of 1 MiB, each of 131,072 pointers to what other shapes have
+//	churn    has a goroutine replace 100 records of the map, again and again
 package main
 
 import (
@@ -57,7 +58,10 @@ type circle struct{ center *[2]int }
 
 func (c *circle) show() int { return c.center[0] }
 
+type table [128 << 10]*owner
+
 var (
+	tables  []*table
 	records = map[int]*record{}
 	owners  []*owner
 	front   *element
@@ -157,9 +161,18 @@ func fill(parts int) {
 	runtime.GC()
 }
 
+func addTables(count int) {
+	for i := 0; i < count; i++ {
+		one := &table{}
+		for j := range one {
+			one[j] = owners[(i+j)%len(owners)]
+		}
+		tables = append(tables, one)
+	}
+}
+
 func churn() {
-	for {
-		id := random.Intn(len(records))
+	for id := 0; ; id = (id + 1) % 100 {
 		records[id] = &record{id: id, owner: anOwner(), data: make([]byte, 48)}
 	}
 }
@@ -182,6 +195,8 @@ func main() {
 		switch words[0] {
 		case "fill":
 			fill(harness.Number(words[1]))
+		case "tables":
+			addTables(harness.Number(words[1]))
 		case "churn":
 			go churn()
 		}
