@@ -134,7 +134,8 @@ class Observation:
         self._cost_s += time.thread_time() - began_s
         del self._due_s[0]
         if is_dump:
-            self._is_costly = self._cost_s > _COSTLY_S
+            number = len(self._dumps[-1].goroutines)
+            self._is_costly = is_costly(self._cost_s, number, is_first=is_first)
             if is_first and not self._is_costly:
                 self._cost_s = 0.0  # it looked up all functions, which the others need not do
             self._plan(max(self._mean_s, self._cost_s / _OWN_SHARE), table_s)
@@ -247,6 +248,14 @@ class Observation:
             yield
         except SymbolizerError as error:
             raise for_user(self._go.target, error, self._go.path) from error
+
+
+def is_costly(cost_s: float, goroutines: int, *, is_first: bool) -> bool:
+    """Whether a dump takes so much CPU time that there are only few, or no other one.
+
+    The first one also looks up functions and types: of few goroutines, that is most of it.
+    """
+    return cost_s > _COSTLY_S and not (is_first and goroutines < _MANY)
 
 
 def left_out(last: GoroutineDump, dumps: int) -> list[str]:
