@@ -75,9 +75,8 @@ def _finding(evidence: Evidence, channel: Shared, waits: Waits, others: Sequence
     role, verb, work, state = _SENDERS if channel.is_send else _RECEIVERS
     wait = f"{evidence.work.who} wait {part(share)} of their time {verb}"
     through = f"{state} channel (capacity {channel.capacity})" if channel.capacity else "a channel"
-    lines = [
-        f"{mean(waits.mean(evidence))} goroutines wait {verb} {through} in {place(waits.place)}."
-    ]
+    waiting, pace = mean(waits.mean(evidence)), waits.often(evidence)
+    lines = [f"{waiting} goroutines wait {verb} {through} in {place(waits.place)}{pace}."]
     where = waits.place
     if others:
         where = others[0].goroutine.frames[-1] if others[0].goroutine.frames else where

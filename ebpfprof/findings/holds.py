@@ -26,6 +26,7 @@ _LEAST_SAMPLES: Final = 20
 """Of the time of a hold: parts of fewer say nothing."""
 _LEAST_PART: Final = 0.03
 """Of that time: what is less is not worth a word."""
+_LEAST_LONG_NS: Final = 5_000_000  # a shorter hold is not worth a word
 _MOST_PARTS: Final = 3
 _MOST_HOLDERS: Final = 2
 _ALWAYS: Final = 0.95
@@ -110,7 +111,8 @@ class HoldTime:
     def _longest(self) -> str:
         """The longest hold that was seen in progress: what its holder waits for began later."""
         longest_ns = max((holder.doing.goroutine.waited_ns for holder in self._held), default=0)
-        return f", once for {duration(longest_ns, 2)} or longer" if longest_ns else ""
+        is_long = longest_ns >= _LEAST_LONG_NS
+        return f", once for {duration(longest_ns, 2)} or longer" if is_long else ""
 
     def _work(self) -> list[tuple[str, Share]]:
         """What they do, with the part of the time; () if too few samples show it."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ebpfprof.console.text import duration, percent
 from ebpfprof.findings.finding import Finding, Level
 from ebpfprof.findings.holds import HoldTime, LockHolder
+from ebpfprof.findings.pace import often
 from ebpfprof.findings.words import mean, part, place, routes
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _CONVOY: Final = 0.5
 """Of the moments at which goroutines wait: it is free in more of them, so the hand-over takes
 longer than the hold."""
 _LEAST_MOMENTS: Final = 5
+_LEAST_LONG_NS: Final = 5_000_000  # a shorter wait is not worth a word
 _QUEUE: Final = 3  # goroutines that wait for a lock which is free: fewer are about to get it
 _RUNS: Final = 0.5
 """Of the time for which goroutines wait: with more CPU time below it, its holder mostly runs."""
@@ -129,11 +131,13 @@ def _finding(evidence: Evidence, lock: _Contended) -> Finding:
     )
 
 
-def _waiting(evidence: Evidence, lock: _Contended, seen: Iterable[Doing]) -> str:
-    number = mean(evidence.work.mean(lock.activities))
+def _waiting(evidence: Evidence, lock: _Contended, seen: Sequence[Doing]) -> str:
+    waiting = evidence.work.mean(lock.activities)
+    pace = often(evidence.moments, seen, waiting)
     longest_ns = max((waiter.goroutine.waited_ns for waiter in seen), default=0)
-    longest = f", one for {duration(longest_ns, 2)} or longer" if longest_ns else ""
-    return f"{number} goroutines wait on average{longest}."
+    is_long = longest_ns >= _LEAST_LONG_NS
+    longest = f", one for {duration(longest_ns, 2)} or longer" if is_long else ""
+    return f"{mean(waiting)} goroutines wait on average{pace}{longest}."
 
 
 def _is_for(waiter: Doing, address: int) -> bool:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from ebpfprof.profile.handlers import is_in_request
@@ -29,12 +30,15 @@ class Doing:
     """What a goroutine did at the moment of a dump. `place` has an unknown frame if it ran.
 
     `peer` is the address for which it waits, "" if it waits for none, or for an unknown one.
+    `moment` is the index of the dump. `leads` of the samples right before it saw this wait, too.
     """
 
     goroutine: DumpedGoroutine
     place: Place
     is_request: bool
     peer: str = ""
+    moment: int = 0
+    leads: int = 0
 
     @property
     def operation(self) -> str:
@@ -69,11 +73,13 @@ class GoroutineMoment:
 @dataclass(frozen=True)
 class Moments:
     """All dumps, in order. `accepting` are the functions in which goroutines accept connections,
-    `ports` those of their listeners."""
+    `ports` those of their listeners. `leads_ns` is how long before a dump the samples came, on
+    average, which show how old waits are: the last one first."""
 
     all: tuple[GoroutineMoment, ...]
     accepting: frozenset[str]
     ports: frozenset[str]
+    leads_ns: tuple[float, ...] = ()
 
     def at(self, places: Iterable[Place]) -> list[Doing]:
         """The goroutines that were at one of these places, of all dumps."""
@@ -143,7 +149,8 @@ def moments_of(dumps: Iterable[GoroutineDump]) -> Moments:
     moments = []
     accepting, ports = set(), set()
     kept: list[Sequence[Frame]] = []  # so that no id is used again
-    for dump in dumps:
+    dumped = tuple(dumps)
+    for index, dump in enumerate(dumped):
         all_of_it = []
         peers = NetworkPeers(dump)
         for goroutine in dump.goroutines:
@@ -155,12 +162,14 @@ def moments_of(dumps: Iterable[GoroutineDump]) -> Moments:
             place, is_request = known[key]
             wait = goroutine.waits_for.file_wait
             peer = peers.of(goroutine, place[0])
-            all_of_it.append(Doing(goroutine, place, is_request, peer))
+            leads = sum(goroutine.waited_ns >= lead_ns for lead_ns in dump.leads_ns)
+            all_of_it.append(Doing(goroutine, place, is_request, peer, index, leads))
             if wait is not None and wait.file.is_listener:
                 accepting.add(caller_outside_library(frames).function)
                 ports.add(local_port(wait))
         moments.append(GoroutineMoment(tuple(all_of_it)))
-    return Moments(tuple(moments), frozenset(accepting), frozenset(ports - {""}))
+    leads_ns = tuple(map(fmean, zip(*(dump.leads_ns for dump in dumped), strict=False)))
+    return Moments(tuple(moments), frozenset(accepting), frozenset(ports - {""}), leads_ns)
 
 
 def lasting(seen: Sequence[Doing], ns: int) -> float:

@@ -140,7 +140,10 @@ def _finding(
 ) -> Finding:
     """`counters` are sentences on the pool, if it counts what is in use itself."""
     share = waits.share(evidence)
-    lines = list(counters) or [f"{mean(waits.mean(evidence))} goroutines wait for it on average."]
+    number = mean(waits.mean(evidence))
+    lines = list(counters) or [
+        f"{number} goroutines wait for it on average{waits.often(evidence)}."
+    ]
     most = max(map(len, passed), default=0)
     if most:
         does = mostly(_text(user) for of_moment in passed for user in of_moment)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ebpfprof.findings.pace import often
 from ebpfprof.findings.work import Share
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class Waits:
     def mean(self, evidence: Evidence) -> float:
         """How many goroutines wait there at a time, on average."""
         return sum(evidence.work.mean([activity]) * of_it for activity, of_it, _ in self.parts)
+
+    def often(self, evidence: Evidence) -> str:
+        """How often they do, and for how long, as pace.often() says it."""
+        return often(evidence.moments, self.seen, self.mean(evidence))
 
     @property
     def place(self) -> Frame:

@@ -15,7 +15,7 @@ from ebpfprof.findings.moments import LONG_NS, SHORT_NS
 from ebpfprof.findings.pool_counts import PoolCounts
 from ebpfprof.goruntime.process import for_user
 from ebpfprof.goruntime.waits.dump import GoroutineDumper
-from ebpfprof.goruntime.waits.standing import DUMPED, Threshold
+from ebpfprof.goruntime.waits.standing import DUMPED
 from ebpfprof.kernel.clock import kernel_now_ns
 from ebpfprof.observing.heap_growth import HeapGrowthReader
 from ebpfprof.observing.host import HostReader
@@ -43,6 +43,9 @@ _DUMPS: Final = 20  # in the time of the observation
 _TABLE_S: Final = 0.25  # between samples of the table: these show which goroutines do not move
 _LEADS_S: Final = (LONG_NS / 1e9, SHORT_NS / 1e9)
 """Such samples come before each dump, too: they show which waits are that old."""
+_SHORT_LEADS_S: Final = (0.006, 0.0015)
+"""These show how many waits began right before the dump. They show nothing of what stands still:
+goroutines have no time to move."""
 _OWN_SHARE: Final = 0.02  # of a processor: programs with very many goroutines get fewer dumps
 _MOST_DUMPED: Final = 20_000  # goroutines
 _COSTLY_S: Final = 0.2  # of CPU time: of such dumps, there is none that can be done without
@@ -70,6 +73,9 @@ class Observation:
         self._heap_growth = HeapGrowthReader(go)
         self._host = HostReader(go.target)
         self._judge = self._dumper.judge()
+        self._ages = self._dumper.judge()
+        self._leads_ns: list[int] = []
+        """When the samples right before the next dump ended (CLOCK_MONOTONIC)."""
         self._leaks = LeakWatch()
         self._suspects: list[Suspects] = []
         self._dumps: list[GoroutineDump] = []
@@ -114,9 +120,12 @@ class Observation:
 
     def _sample(self) -> None:
         began_s = time.thread_time()
-        self._sample_table()
+        left, is_first = len(self._due_s), not self._dumps
+        is_dump, is_short = left == 1, 1 < left <= 1 + len(_SHORT_LEADS_S)
+        self._sample_table(is_short=is_short)
         table_s = time.thread_time() - began_s
-        is_dump, is_first = len(self._due_s) == 1, not self._dumps
+        if 1 < left <= 1 + len(_LEADS_S + _SHORT_LEADS_S):
+            self._leads_ns.append(self._ages.ended_ns)
         if is_dump:
             self._dumps.append(self._dump())
             if is_first:
@@ -125,7 +134,8 @@ class Observation:
         self._cost_s += time.thread_time() - began_s
         del self._due_s[0]
         if is_dump:
-            self._is_costly = self._cost_s > _COSTLY_S
+            number = len(self._dumps[-1].goroutines)
+            self._is_costly = is_costly(self._cost_s, number, is_first=is_first)
             if is_first and not self._is_costly:
                 self._cost_s = 0.0  # it looked up all functions, which the others need not do
             self._plan(max(self._mean_s, self._cost_s / _OWN_SHARE), table_s)
@@ -139,7 +149,8 @@ class Observation:
         apart_s = max(_TABLE_S, table_s / _OWN_SHARE)
         table = (dump_s - now_s) / apart_s
         moments = [random.uniform(now_s, dump_s - _LEADS_S[0]) for _ in range(round(table))]
-        self._due_s = sorted([*moments, *(dump_s - lead_s for lead_s in _LEADS_S), dump_s])
+        leads = [dump_s - lead_s for lead_s in (*_LEADS_S, *_SHORT_LEADS_S)]
+        self._due_s, self._leads_ns = [*sorted(moments), *leads, dump_s], []
 
     def finish(self) -> Evidence:
         """End the observation, and return all that was observed.
@@ -205,20 +216,26 @@ class Observation:
         """
         if self._is_costly:
             return self._dumps[-1]
+        self._leads_ns = []
         self._sample_table()
         return self._dump()
 
-    def _sample_table(self) -> None:
+    def _sample_table(self, *, is_short: bool = False) -> None:
+        """Sample the table; `is_short`: right before a dump, for the ages of waits alone."""
+        judges = (self._ages,) if is_short else (self._ages, self._judge)
         with self._for_user():
-            self._dumper.sample(self._judge)
+            self._dumper.sample(*judges)
 
     def _dump(self) -> GoroutineDump:
         with self._for_user():
             since_ns = self._judge.standing(DUMPED).by_wait()
-            seen_ns = self._judge.standing(Threshold(1)).by_wait()
+            seen_ns = self._ages.seen().by_wait()
             dump = self._dumper.dump_once(
                 since_ns, seen_ns=seen_ns, has_waits=True, has_requests=True
             )
+        ended_ns = (self._ages.ended_ns, *reversed(self._leads_ns))
+        leads_ns = tuple(dump.read_ns - each_ns for each_ns in ended_ns)
+        dump = replace(dump, leads_ns=leads_ns)
         heap = self._runtime.heap()
         self._heap += [heap] if heap else []
         self._suspects = self._leaks.add(dump)
@@ -231,6 +248,14 @@ class Observation:
             yield
         except SymbolizerError as error:
             raise for_user(self._go.target, error, self._go.path) from error
+
+
+def is_costly(cost_s: float, goroutines: int, *, is_first: bool) -> bool:
+    """Whether a dump takes so much CPU time that there are only few, or no other one.
+
+    The first one also looks up functions and types: of few goroutines, that is most of it.
+    """
+    return cost_s > _COSTLY_S and not (is_first and goroutines < _MANY)
 
 
 def left_out(last: GoroutineDump, dumps: int) -> list[str]:

@@ -128,6 +128,8 @@ class GoroutineDump:
     is the time of the sample that is shown (CLOCK_MONOTONIC). `outside` is None unless further
     samples found that all goroutines are asleep. There were `samples` before these. `growing` are
     lines that created more and more goroutines meanwhile; looked for within a second or more only.
+    `leads_ns` says how long before `read_ns` samples were taken that show how old waits are, the
+    last one first: it came right before.
     """
 
     pid: int
@@ -143,6 +145,7 @@ class GoroutineDump:
     outside: Outside | None = None
     samples: int = 4
     growing: tuple[GrowingSite, ...] = ()
+    leads_ns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from ebpfprof.observing.series import SeriesPoint, SeriesReader
+from ebpfprof.profile.served_requests import served_requests
 from ebpfprof.server.sampling import RegularSamples, Sampled
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ KEPT_S: Final = 600.0
 INTERVAL_S: Final = 2.0
 """Between two moments of a process, unless moments take long."""
 MOST: Final = int(KEPT_S / INTERVAL_S)
+_KIND: Final = "block"
+_LATE_S: Final = 10.0
+"""So long after its end, a window is there at the latest: clients have later moments already."""
+_MOST_ERROR: Final = 0.3  # of the number of requests
 SHARE: Final = 0.01
 """Of a processor, for the moments of all processes together."""
 
@@ -45,11 +50,13 @@ class ProcessSeries(RegularSamples[SeriesReader]):
         problem = "" if is_over else self._of(process).problem
         oldest_s = 0.0 if is_over else time.time() - KEPT_S
         points = self._points.get(process, ())
+        after_s = max(after_s, oldest_s)
         return {
             "interval_s": INTERVAL_S,
             "kept_s": KEPT_S,
             "problem": problem,
-            "points": [asdict(one) for one in points if one.time_s > max(after_s, oldest_s)],
+            "points": [asdict(one) for one in points if one.time_s > after_s],
+            "requests": _requests(process, after_s),
         }
 
     def _open(self, process: OpenProcess) -> SeriesReader:
@@ -64,3 +71,25 @@ class ProcessSeries(RegularSamples[SeriesReader]):
         self._points[process] = (*self._points.get(process, ())[1 - MOST :], point)
         cost_s = time.thread_time() - began_s
         return max(INTERVAL_S, cost_s * len(self._sampled) / SHARE)
+
+
+def _requests(process: RecordedProcess, after_s: float) -> list[dict[str, float]]:
+    """How many requests ended a second, at least, in windows that ended lately: served_requests.
+
+    Only where a block profile is recorded, of HTTP/1, and if they are known well enough.
+    """
+    rates = []
+    for window in list(process.history.windows):  # a thread may append one meanwhile
+        length_s = window.end_s - window.start_s
+        if window.end_s <= after_s - _LATE_S or length_s <= 0 or _KIND not in window.profiles:
+            continue
+        served = served_requests(window.profiles[_KIND])
+        if served.count and served.error <= _MOST_ERROR:
+            rates.append(
+                {
+                    "start_s": window.start_s,
+                    "end_s": window.end_s,
+                    "per_second": served.count / length_s,
+                }
+            )
+    return rates

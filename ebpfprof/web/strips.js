@@ -11,6 +11,7 @@ const STRIP_LIMIT = 2; // times what is used: a limit further away would flatten
 
 const cpus = (value) => `${FlameText.threeDigits(value)} CPUs`;
 const bytes = (value) => FlameText.quantity(value, "bytes");
+const rounded = (value) => formatValue(Number(value.toPrecision(2)), "count");
 const partOf = (share) => FlameText.share(share, 1);
 
 // Each series: its name, its value of a moment (null if unknown), its text, and how it is drawn:
@@ -25,6 +26,12 @@ const STRIPS = [
     ].map(([state, name]) => ({
       name, look: state, drawn: "area", isQuiet: true, of: ({ goroutines }) => goroutines?.[state] ?? null, text: (value) => formatValue(value, "count"),
     })),
+  },
+  {
+    name: "requests", title: "Requests", unit: (value) => `${rounded(value)}/s`,
+    series: [
+      { name: "a second or more (HTTP/1)", look: "requests", drawn: "bars", of: ({ requests }) => requests ?? null, text: (value) => rounded(value) },
+    ],
   },
   {
     name: "cpu", title: "CPU", unit: cpus,
@@ -94,6 +101,13 @@ const StripNumbers = {
     return Math.max(used, ...limits.filter((limit) => limit <= STRIP_LIMIT * used)) || 1;
   },
 
+  /** Give each moment of the time of these windows their requests a second. */
+  addRequests(points, windows) {
+    for (const { start_s, end_s, per_second } of windows) {
+      for (const point of points) if (point.time_s > start_s && point.time_s <= end_s) point.requests = per_second;
+    }
+  },
+
   /** The moment that is nearest to a time. */
   nearest(points, timeS) {
     let nearest = 0;
@@ -155,6 +169,7 @@ class Strips {
     if (target.pid !== this._pid) return;
     const known = this._points.at(-1)?.time_s ?? 0;
     this._points.push(...found.points.filter(({ time_s }) => time_s > known));
+    StripNumbers.addRequests(this._points, found.requests);
     const oldest = (this._points.at(-1)?.time_s ?? 0) - STRIPS_FOR_S;
     this._points = this._points.filter(({ time_s }) => time_s >= oldest);
     this._problem.textContent = FlameText.printable(found.problem);

@@ -174,6 +174,8 @@ class PageServer:
     """What keeps memory alive, or an error."""
     points: list[dict[str, Any]] = field(default_factory=lambda: [point(n) for n in range(MOMENTS)])
     """The last minutes."""
+    requests: list[dict[str, float]] = field(default_factory=list)
+    """Requests a second of windows with a block profile."""
     unwatched: str = ""
     """Why goroutines can't be read."""
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -235,8 +237,10 @@ class PageServer:
             code = 500 if "error" in self.references else 200
             return code, "application/json", json.dumps(self.references).encode()
         if path.endswith("/series"):
-            points = [one for one in self.points if one["time_s"] > float(query["after"])]
+            after_s = float(query["after"])
+            points = [one for one in self.points if one["time_s"] > after_s]
             series = {"interval_s": 2.0, "kept_s": 600.0, "problem": "", "points": points}
+            series["requests"] = [one for one in self.requests if one["end_s"] > after_s - 10]
             return 200, "application/json", json.dumps(series).encode()
         if path.endswith("/source"):
             found = self.sources.get(query["file"], {"problem": "Start serve with --source DIR."})

@@ -13,6 +13,8 @@ from tests.browser.test_findings import PHONE, width
 
 AXIS = "#strips [role=slider]"
 CPU = "#strips [data-strip=cpu] li"
+REQUESTS = "#strips [data-strip=requests] li"
+PLACES = ("cpu", "goroutines")
 MEMORY = "#strips [data-strip=memory] li"
 
 
@@ -27,6 +29,8 @@ def numbers(page: FakedPage, script: str, *arguments: object) -> Any:  # noqa: A
 
 def test_a_cursor_shows_the_values_of_a_moment_on_a_phone(page: FakedPage) -> None:
     page.server.points[-2] = later(MOMENTS - 2, 2.5)
+    last_s = page.server.points[-1]["time_s"]
+    page.server.requests = [{"start_s": last_s - 10, "end_s": last_s - 1, "per_second": 1234.5}]
     with shown_at(page.browser, PHONE, "dark"):
         page.open(OVERVIEW)
         page.until(lambda p: bool(p.texts(CPU)), "values")
@@ -34,6 +38,7 @@ def test_a_cursor_shows_the_values_of_a_moment_on_a_phone(page: FakedPage) -> No
         assert width(page.browser) <= PHONE
         assert page.texts("#strips .strip:not([hidden]) h3") == [
             "Goroutines",
+            "Requests",
             "CPU",
             "Memory",
             "Garbage collections",
@@ -41,6 +46,7 @@ def test_a_cursor_shows_the_values_of_a_moment_on_a_phone(page: FakedPage) -> No
         assert page.texts(CPU) == [
             *("0.50 CPUs used", "25.0 % of the time throttled", "0.75 CPUs quota", "8 GOMAXPROCS"),
         ]
+        assert page.texts(REQUESTS) == []  # the window that the last moment is in has not ended
         assert page.texts(MEMORY)[0] == "129 MiB heap"
         assert page.texts("#strips [data-strip=goroutines] li")[:2] == [
             *("3 runnable", "6 in system calls"),  # none runs
@@ -48,6 +54,7 @@ def test_a_cursor_shows_the_values_of_a_moment_on_a_phone(page: FakedPage) -> No
         axis = page.one(AXIS)
         axis.send_keys(Keys.ARROW_LEFT)
         assert page.texts(CPU) == ["2.50 CPUs used", "8 GOMAXPROCS"]
+        assert page.texts(REQUESTS) == ["1,200 a second or more (HTTP/1)"]
         assert page.texts(MEMORY)[0] == "128 MiB heap"
         assert "CPU: 2.50 CPUs used, 8 GOMAXPROCS." in page.attribute(AXIS, "aria-valuetext")
         assert page.one(".strip-cursor").is_displayed()
@@ -70,7 +77,7 @@ def test_what_is_drawn_is_what_was_sampled(page: FakedPage) -> None:
     points[0]["seconds"] = points[3]["seconds"] = None
     assert numbers(page, "StripNumbers.pieces(arguments[0])", points) == [[0, 1, 2], [3]]
     assert numbers(page, "StripNumbers.range(arguments[0])", points) == [START_S - 50, START_S + 10]
-    cpu, goroutines = "STRIPS[1]", "STRIPS[0]"
+    cpu, goroutines = (f"STRIPS.find(({{name}}) => name === '{name}')" for name in PLACES)
     # GOMAXPROCS is far above what is used: it would flatten the strip.
     assert numbers(page, f"StripNumbers.most({cpu}, arguments[0])", points) == 2
     near = [one | {"cpu": one["cpu"] | {"gomaxprocs": 4}} for one in points]

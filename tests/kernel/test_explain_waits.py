@@ -13,6 +13,7 @@ from tests.kernel.verbs import verb
 from tests.targets_run import Target
 
 SECONDS = "5"
+PACE = re.compile(r"wait for it on average, ([\d.]+) ± ([\d.]+) times a second, about ")
 HOLDER = re.compile(r"Held by main\.\(\*priceCache\)\.get \(main\.go:\d+\)|Its holder runs")
 
 
@@ -49,3 +50,6 @@ def test_a_channel_of_connections_is_named_as_a_pool_with_what_its_users_do(
     assert "for an item of a channel (capacity 2)" in first["title"]
     assert first["place"]["function"] == "main.(*connectionPool).acquire"
     assert any("main.(*connection).query" in line for line in first["lines"])
+    # Two connections, each used for 10 ms at a time.
+    (pace,) = (match for line in first["lines"] if (match := PACE.search(line)))
+    assert float(pace[1]) <= 200 + 4 * float(pace[2])

@@ -18,6 +18,7 @@ from tests.kernel.programs import program
 from tests.targets_run import Target
 
 SECONDS = 0.3
+LEADS = 5
 
 
 def test_one_session_observes_processes_in_turn_and_disturbs_no_recording() -> None:
@@ -42,6 +43,9 @@ def test_one_session_observes_processes_in_turn_and_disturbs_no_recording() -> N
                 assert evidence.program.pid == target.pid
                 assert evidence.length_ns >= SECONDS * 1e9
                 assert evidence.wall.samples
+                for dump in evidence.dumps:
+                    assert len(dump.leads_ns) == LEADS
+                    assert list(dump.leads_ns) == sorted(dump.leads_ns)
             with pytest.raises(NotGoProgram):
                 observer.observe(os.getpid(), SECONDS, lambda _: False)
             stopped = observer.observe(steps.pid, 60.0, lambda gone_s: gone_s > 0)

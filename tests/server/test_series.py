@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from ebpfprof.continuous.history import Window
 from ebpfprof.continuous.manager import Manager
 from ebpfprof.continuous.process import RecordedProcess
 from ebpfprof.goruntime.open_processes import OpenProcess, OpenProcesses
+from ebpfprof.profile.model import Frame, Location, Profile, Sample
+from ebpfprof.profilers.waits.kinds import BLOCK
 from ebpfprof.server import sampling
 from ebpfprof.server import series as module
 from ebpfprof.server.series import ProcessSeries
@@ -89,6 +92,32 @@ def test_a_program_that_is_not_go_has_its_cpu_and_memory(monkeypatch: pytest.Mon
             await until(lambda: process not in series._sampled)
             monkeypatch.setattr(module, "KEPT_S", -60.0)
             assert len(points(series, process)) == 5
+
+    run(work())
+
+
+def test_requests_are_those_of_windows_with_a_block_profile() -> None:
+    ends = ("sync.(*Cond).Wait", "net/http.(*connReader).abortPendingRead")
+    locations = tuple(Location(0, None, (Frame(name, "/src/x.go", 1),)) for name in ends)
+
+    def block(count: int, variance: float = 0.0) -> Profile:
+        sample = Sample(locations, (count, 1000), count_variance=variance)
+        return BLOCK.make_profile([sample], [], time_ns=0, duration_ns=10**10)
+
+    async def work() -> None:
+        async with served(os.getpid()) as (_, process, series):
+            now_s = time()
+            profiles = ({"block": block(500)}, {"cpu": block(9)}, {"block": block(9, 81.0)})
+            process.history.windows.extend(
+                Window(now_s - 90 + 20 * at, now_s - 80 + 20 * at, one)
+                for at, one in enumerate((*profiles, {"block": block(700)}))
+            )
+            first, last = series.as_json(process)["requests"]  # one is known too badly
+            assert first == {"start_s": now_s - 90, "end_s": now_s - 80, "per_second": 50.0}
+            assert last["per_second"] == 70.0
+            # A client may have a later moment before the window is there.
+            assert series.as_json(process, now_s - 20 + 9)["requests"] == [last]
+            assert series.as_json(process, now_s - 20 + 11)["requests"] == []
 
     run(work())
 

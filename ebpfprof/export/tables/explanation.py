@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass
 from textwrap import wrap
@@ -31,6 +32,11 @@ _MOST_FINE: Final = 2
 _COLORS: Final = {Level.STUCK: "1;31", Level.SLOW: "1;33", Level.RISK: "1;33", Level.NOTE: "1"}
 _WIDEST: Final = 100
 _LONGEST_WORD: Final = 48
+_IN_A_QUANTITY: Final = re.compile(
+    r"(?<=\d) (?=(?:%|±|[num]?s\b|min\b|[KMG]?i?B\b|CPUs?\b))|(?<=±) (?=\d)"
+)
+"""Spaces at which no line is broken: "0.5 %", "30 ± 4 ms"."""
+_JOINT: Final = "\N{NO-BREAK SPACE}"
 _NOTHING: Final = "Nothing is wrong, as far as this shows."
 
 
@@ -143,7 +149,9 @@ def _fine(fine: Sequence[str], columns: int, most: int | None) -> list[str]:
 
 def _wrapped(text: str, columns: int) -> list[str]:
     words = " ".join(_shortened(word) for word in printable(text).split(" "))
-    return wrap(words, columns, break_long_words=False, break_on_hyphens=False)
+    joined = _IN_A_QUANTITY.sub(_JOINT, words)
+    lines = wrap(joined, columns, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_JOINT, " ") for line in lines]
 
 
 def _shortened(word: str) -> str:

@@ -165,14 +165,16 @@ class GoroutineDumper:
         """A new judge of the target's goroutines, for sample()."""
         return StandingJudge(self._scanner.counted)
 
-    def sample(self, judge: StandingJudge) -> Heads:
-        """Read the table of goroutines, and show it to the judge.
+    def sample(self, *judges: StandingJudge) -> Heads:
+        """Read the table of goroutines, and show it to judges.
 
         Raises TargetGone or UnreadableMemory.
         """
         began_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         heads = self._scanner.read_table()
-        judge.add(heads.waits, began_ns, time.clock_gettime_ns(time.CLOCK_MONOTONIC))
+        ended_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        for judge in judges:
+            judge.add(heads.waits, began_ns, ended_ns)
         return heads
 
     def _confirmed(

@@ -127,6 +127,14 @@ class StandingJudge:
         slots = np.flatnonzero(stands)
         return Standing(slots, self.waits[slots], self._since_ns[slots])
 
+    def seen(self) -> Standing:
+        """All goroutines of the last sample that are in counted waits, whether they move or not."""
+        is_seen = self.waits != 0
+        if self._counted:
+            is_seen &= self._counted.of(self.waits, self.waits >> _REASON_SHIFT)
+        slots = np.flatnonzero(is_seen)
+        return Standing(slots, self.waits[slots], self._since_ns[slots])
+
     def stands(self, slot: int, threshold: Threshold) -> bool:
         """Whether the goroutine at a slot does, whatever it does."""
         return int(self._since_ns[slot]) <= self._latest_ns(threshold)

@@ -44,6 +44,32 @@ def test_a_lock_that_takes_most_of_the_time_is_named_with_what_its_holder_waits_
     )
 
 
+def test_how_often_goroutines_wait_is_said_if_dumps_show_it() -> None:
+    leads_ns = (100_000, 6_100_000)
+    waiting = [
+        goroutine(
+            goid,
+            "sync.Mutex.Lock",
+            *LOCK,
+            GET,
+            *HANDLER,
+            waits_for=for_lock(MUTEX),
+            waited_ns=leads_ns[goid % 4 != 0],
+        )
+        for goid in range(1, 5)
+    ]
+    (finding,) = locks.find(
+        evidence(
+            waits("sync.Mutex.Lock", *LOCK, GET, *HANDLER, mean=4),
+            dumps=[replace(dump(*waiting), leads_ns=leads_ns)] * 10,
+        )
+    )
+    assert finding.lines == (
+        "Mutex.Lock in main.(*PriceCache).get (pricecache.go:41): 4.0 goroutines wait on average, "
+        "170 ± 50 times a second, about 24 ms each, one for 6.1 ms or longer.",
+    )
+
+
 def test_the_routes_of_requests_that_wait_are_named() -> None:
     def waiting(goid: int, pattern: str) -> DumpedGoroutine:
         return replace(

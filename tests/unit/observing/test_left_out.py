@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebpfprof.observing.observation import left_out
+from ebpfprof.observing.observation import is_costly, left_out
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
 
 
@@ -31,3 +31,11 @@ def test_goroutines_beyond_the_limit_are_reported() -> None:
     beyond, few = left_out(dump(19990, beyond=80000), 1)
     assert beyond == "Stacks and locks are those of 20,000 goroutines; 80,000 were not read."
     assert few.startswith("To read 20,000 goroutines takes long")
+
+
+def test_what_the_first_dump_looks_up_is_not_needed_again() -> None:
+    """On a slow or busy machine it takes long, and others would be left out for 10 s and more."""
+    assert not is_costly(0.3, 50, is_first=True)
+    assert is_costly(0.3, 50, is_first=False)
+    assert is_costly(0.3, 5000, is_first=True)
+    assert not is_costly(0.1, 5000, is_first=True)

@@ -143,3 +143,15 @@ def test_a_change_is_a_line_with_the_process_if_there_are_several() -> None:
     assert line[8:] == " gone: Lock main.cache1.mu: 89 % of the time of requests."
     line = table.change_line(evidence(), change, 0.0, of_process=True)
     assert line[8:].startswith(f" {PID} (shop) gone: Lock main.cache1.mu")
+
+
+def test_no_line_is_broken_within_a_quantity() -> None:
+    fine = ("disk 0 %", "run queue 250 us (p99)", "heap 8.0 MiB larger", "0.05 CPUs used")
+    words = "Pool: 280 ± 50 times a second, about 17 ms each."
+    for width in range(40, 80):
+        one = Finding(kind="hot_lock", level=Level.SLOW, title=words)
+        for lines in (render(one, fine=fine, width=width), render(fine=fine, width=width)):
+            assert "\N{NO-BREAK SPACE}" not in "".join(lines)
+            for line in lines:
+                first = line.split()[0].rstrip(".,") if line else ""
+                assert first not in {"%", "us", "MiB", "CPUs", "±", "50", "ms"}

@@ -84,6 +84,18 @@ def test_only_waits_that_go_counts_are_judged() -> None:
     ]
     assert waits(judged([numbers] * 5, CountedWaits(LAYOUT))) == [numbers[0], numbers[3]]
     assert waits(judged([numbers] * 5)) == sorted(numbers[:4])
+    assert sorted(judged([numbers], CountedWaits(LAYOUT)).seen().by_wait()) == [
+        *sorted([numbers[0], numbers[3]])
+    ]
+
+
+def test_the_last_sample_shows_since_when_each_goroutine_was_seen_in_its_wait() -> None:
+    one, other = wait(7, 3), wait(8, 3)
+    judge = judged([[one, wait(8, 2)], [one, other]])
+    assert judge.seen().by_wait() == {
+        one: judge.ended_ns - EVERY_NS,
+        other: judge.ended_ns,
+    }
 
 
 def test_moves_are_those_since_the_last_sample() -> None:
