@@ -83,7 +83,7 @@ class Learner:
                 may_wait = sum(map(len, self._waiting)) < _MAX_WAITING_BYTES
                 if not self._finish(record, may_wait=may_wait):
                     self._waiting.append(record)
-            self._install()
+            self.install()
             if len(records) < _BATCH:
                 break
         return has_come
@@ -122,7 +122,7 @@ class Learner:
         self._table.add(sample.process, stack, sample.labels, sample.count)
         return True
 
-    def _install(self) -> None:
+    def install(self) -> None:
         """Put new rules into the kernel's maps: first `rules`, since `lines` refer to them."""
         all_rules = self._numbers.rules
         for number in range(self._installed_rules, len(all_rules)):

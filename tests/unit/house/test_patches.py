@@ -67,6 +67,7 @@ BORDERS = {
     "ebpfprof.recording.drop_privileges.give_up_before_recording": _REPLAYED,
     "ebpfprof.recording.drop_privileges.give_up_probing": _REPLAYED,
     "ebpfprof.recording.drop_privileges.give_up_recording_rights": _REPLAYED,
+    "ebpfprof.profilers.cpu.learner.Learner.install": "so that each sample is unwound by Python",
     "ebpfprof.recording.live.LoadedProfilers": "to see that no BPF program is loaded",
     "ebpfprof.recording.live.SamplingThread": _REPLAYED,
     "ebpfprof.recording.live.WorkerFileOpener": _REPLAYED,
