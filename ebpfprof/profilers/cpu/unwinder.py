@@ -20,7 +20,7 @@ MAX_DEPTH: Final = 128
 _LINE_BYTES = 1 << LINE_SHIFT
 _MAX_CFA_BYTES = c_facts.number("cpu/table_unwind.h", "MAX_CFA_BYTES")
 _WINDOW_BYTES = 2048  # of a large function, on both sides of the address on the stack
-MAX_LINES = 1 << 20  # of one process
+_MAX_LINES = 1 << 20  # of one process
 _MAX_KEPT = 1 << 14
 _NO_RULES = bytes(2 * _LINE_BYTES)
 _UCONTEXT_BP, _UCONTEXT_SP, _UCONTEXT_PC = (
@@ -221,7 +221,7 @@ class ProcessRules:
         for key in range(start >> LINE_SHIFT, ((end - 1) >> LINE_SHIFT) + 1):
             line = self.lines.get(key)
             if line is None:
-                if len(self.lines) >= MAX_LINES:
+                if len(self.lines) >= _MAX_LINES:
                     self.is_full = True
                     return
                 line = _NO_RULES
