@@ -70,10 +70,11 @@ def test_a_goroutine_that_waits_now_and_then_does_not_spin(seen: list[DumpedGoro
     assert not [*spinning.find(found)]
 
 
-def test_a_loop_that_few_samples_show_does_not_spin() -> None:
+@pytest.mark.parametrize(("samples", "is_sure"), [(20, False), (49, False), (50, True)])
+def test_a_loop_that_few_samples_show_does_not_spin(samples: int, is_sure: bool) -> None:
     (loop,) = at_addresses(1, cores=0.9)
-    few = replace(loop, values=(20, loop.values[1]))
-    assert not [*spinning.find(evidence(cpu=[few], dumps=[dump(RUNS)] * 20))]
+    few = replace(loop, values=(samples, loop.values[1]))
+    assert bool([*spinning.find(evidence(cpu=[few], dumps=[dump(RUNS)] * 20))]) == is_sure
 
 
 def test_a_loop_that_takes_little_of_a_cpu_does_not_spin() -> None:

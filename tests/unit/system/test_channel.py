@@ -110,6 +110,21 @@ def test_a_message_arrives_as_it_was(message: object) -> None:
         assert not other.has_frame()
 
 
+def test_messages_that_follow_at_once_stay_apart() -> None:
+    """Each is longer than what a connection takes at once."""
+    ours, theirs = MessageChannel.pair("the other")
+
+    def send() -> None:
+        for message in (LARGE, 7, LARGE):
+            ours.send(message)
+
+    with ours, MessageChannel(theirs, "ours") as other:
+        sender = threading.Thread(target=send)
+        sender.start()
+        assert [other.receive().message for _ in range(3)] == [LARGE, 7, LARGE]
+        sender.join()
+
+
 def test_open_files_cross_and_end_at_exec(ends: tuple[MessageChannel, socket.socket]) -> None:
     channel, theirs = ends
     reads, writes = os.pipe()

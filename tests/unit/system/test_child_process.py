@@ -51,6 +51,7 @@ def test_a_child_holds_only_the_files_it_is_given(order: tuple[int, ...], tmp_pa
             with suppress(FileNotFoundError):  # that of the listing itself
                 names[fd] = os.readlink(f"/proc/self/fd/{fd}")
         comm = Path("/proc/self/comm").read_text().strip()
+        assert not any(map(os.get_inheritable, (out, *given)))
         facts = comm, os.getcwd(), os.getsid(0) == os.getpid(), given, names
         os.write(out, json.dumps(facts).encode())
 

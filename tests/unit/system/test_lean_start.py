@@ -70,6 +70,7 @@ def test_the_starter_starts_it(starter: int) -> None:
     child = lean_start.start("ebpfprof-test", say_and_wait, [writes, waits], "here")
     assert said_by(writes, reads) == b"here"
     assert parent_of(child.pid) == starter
+    assert os.getsid(starter) == starter
     assert os.getsid(child.pid) == child.pid
     await_true(lambda: name_of(child.pid) == "ebpfprof-test", "it has another name")
     held = sorted(int(fd) for fd in os.listdir(f"/proc/{child.pid}/fd"))
