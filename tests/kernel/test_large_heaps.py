@@ -27,7 +27,6 @@ OF_A_PART = {
     "main.branch": (1 << 11) - 1,
     "main.row": 4,
     "main.cell": 400,
-    "main.circle": 200,
 }
 """The objects of each type that `fill 1` adds."""
 CHURNED = 100

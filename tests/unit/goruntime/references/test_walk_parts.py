@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 
 import numpy as np
 import pytest
@@ -57,13 +58,13 @@ class _Pages:
 
     def read_pieces(self, here: int, here_count: int, there: int, there_count: int) -> int:
         done = 0
-        place = np.frombuffer((ctypes.c_uint64 * 2).from_address(here), np.uint64)
+        into = int(ctypes.c_uint64.from_address(here).value)
         pieces = (ctypes.c_uint64 * (2 * there_count)).from_address(there)
-        for address, size in np.frombuffer(pieces, np.uint64).reshape(-1, 2).tolist():
+        for address, size in zip(pieces[::2], pieces[1::2], strict=True):
             self.pieces += 1
             readable = max(0, min(size, self.end - address))
-            words = np.arange(address, address + readable, 8, np.uint64)
-            ctypes.memmove(int(place[0]) + done, words.ctypes.data, readable)
+            words = struct.pack(f"<{readable // 8}Q", *range(address, address + readable, 8))
+            ctypes.memmove(into + done, words, readable)
             done += readable
             if readable < size:
                 break
