@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,15 @@ MOST_CPU_S: Final = 10.0
 MOST_BYTES: Final = 400 << 20
 COMMAND: Final = (sys.executable, "-m", "ebpfprof", "memory", "--json")
 
+# The largest size of a process that forks is that of its child, too: so a small one starts it.
+MEASURE: Final = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss)
+sys.exit(code)
+"""
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -32,14 +40,14 @@ class Finished:
 
 def run(*arguments: str) -> Finished:
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        child = subprocess.Popen([*COMMAND, *arguments], stdout=output, stderr=errors)
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
+        measured = [sys.executable, "-c", MEASURE, *COMMAND, *arguments]
+        child = subprocess.run(measured, stdout=output, stderr=errors, check=False)
         output.seek(0)
         errors.seek(0)
+        *text, used = output.read().splitlines()
         assert child.returncode == 0, errors.read()
-        cpu_s = usage.ru_utime + usage.ru_stime
-        return Finished(json.loads(output.read()), cpu_s, usage.ru_maxrss << 10)
+        cpu_s, peak_kib = used.split()
+        return Finished(json.loads("".join(text)), float(cpu_s), int(peak_kib) << 10)
 
 
 def untyped(path: dict[str, Any]) -> int:

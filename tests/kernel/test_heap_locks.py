@@ -13,14 +13,13 @@ from ebpfprof.goruntime.heap.heap_locks import HeapLocks
 from ebpfprof.goruntime.process import GoTarget
 from ebpfprof.process.process import Target as Process
 from symbolizer.locks.names import Caller, LockNames
-from tests.builds import builds, versions
+from tests.builds import GENERIC, builds, versions
 from tests.go_target import inspect
 from tests.kernel.programs import program
 from tests.targets_run import Target
-from tests.toolchains import MINORS
 
 BUILDS: Final = (
-    *((minor, "stripped") for minor in MINORS),
+    *((minor, "stripped") for minor in GENERIC),
     *(("1.27", mode) for mode in ("pie", "cgo", "debug")),
     *(("1.22", mode) for mode in ("pie", "debug")),
 )
@@ -71,7 +70,7 @@ def test_locks_have_their_own_names_or_none(minor: str, mode: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("minor", versions())
+@pytest.mark.parametrize("minor", versions(*GENERIC))
 def test_names_are_those_that_dwarf_has(minor: str) -> None:
     with running(minor, "plain") as (go, locked):
         heap, dwarf = HeapLocks(go), LockNames(go.binary)

@@ -10,12 +10,15 @@ import pytest
 from ebpfprof.export import pprof
 from symbolizer import ElfFile, GoBinary
 from tests import oracle
-from tests.builds import in_full, versions
+from tests.builds import VERSIONS, in_full, versions
 from tests.foreign import Fzf
 from tests.kernel.programs import TARGETS
 from tests.oracle import Bucket
 from tests.targets_run import Target
 from tests.toolchains import toolchain
+
+READABLE = VERSIONS[VERSIONS.index("1.19") :]
+"""In the code of older ones the oracle does not find the profiler's variables."""
 
 
 def leaves(program: Path, bias: int, buckets: list[Bucket]) -> dict[str, float]:
@@ -29,7 +32,7 @@ def leaves(program: Path, bias: int, buckets: list[Bucket]) -> dict[str, float]:
     return counts
 
 
-@pytest.mark.parametrize("minor", versions())
+@pytest.mark.parametrize("minor", versions(*READABLE))
 @pytest.mark.parametrize("mode", ["stripped", *in_full("plain", "pie")])
 def test_a_program_without_pprof_is_profiled(minor: str, mode: str) -> None:
     program = toolchain(minor).build(TARGETS / "nopprof", mode)
@@ -47,7 +50,7 @@ def test_a_program_without_pprof_is_profiled(minor: str, mode: str) -> None:
     assert all(bucket.delay_ns > 0 for bucket in buckets)
 
 
-@pytest.mark.parametrize("minor", versions())
+@pytest.mark.parametrize("minor", versions(*READABLE))
 def test_code_and_symbols_give_the_same_variables(minor: str) -> None:
     program = toolchain(minor).build(TARGETS / "nopprof")
     assert oracle.globals_of(program) == oracle.globals_from_code(program)

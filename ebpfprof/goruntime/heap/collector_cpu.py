@@ -26,7 +26,7 @@ _WORD_BYTES: Final = 8
 
 
 class CollectorCpuReader:
-    """Reads runtime.work.cpuStats of one target (runtime/mstats.go, Go 1.20 to 1.27)."""
+    """Reads runtime.work.cpuStats of one target (runtime/mstats.go, Go 1.21 to 1.27)."""
 
     def __init__(self, go: GoTarget) -> None:
         """Find the counters."""

@@ -93,7 +93,7 @@ func main() {
 }
 
 func read() {
-	values := map[string]any{}
+	values := map[string]interface{}{}
 	var samples []metrics.Sample
 	for _, each := range metrics.All() {
 		samples = append(samples, metrics.Sample{Name: each.Name})
@@ -112,7 +112,8 @@ func read() {
 	var statistics debug.GCStats
 	debug.ReadGCStats(&statistics)
 	values["pauses"] = statistics.Pause
-	values["threads"], _ = runtime.ThreadCreateProfile(nil)
+	threads, _ := runtime.ThreadCreateProfile(nil)
+	values["threads"] = threads
 	line, _ := json.Marshal(values)
 	fmt.Println(string(line))
 }
