@@ -79,8 +79,8 @@ class ReachedObjects:
     """Objects that were reached, and are to be read.
 
     `starts` are their addresses, relative to the heap's first arena; `spans` their spans, `places`
-    as in HeapWalk, `edges` the addresses of the references by which they were reached first, 0 if these
-    are not to be read again. `skipped` is how many bytes of each were read already.
+    as in HeapWalk, `edges` the addresses of the references by which they were reached first, 0 if
+    these are not to be read again. `skipped` is how many bytes of each were read already.
     """
 
     starts: Numbers
