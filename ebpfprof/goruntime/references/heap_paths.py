@@ -16,7 +16,7 @@ from ebpfprof.goruntime.references.heap import SCHEDULER
 from ebpfprof.goruntime.references.leaks import BlockedReader
 from ebpfprof.goruntime.references.object_types import UNKNOWN
 from ebpfprof.goruntime.references.roots import RootKind
-from ebpfprof.goruntime.references.walk import USUAL, Walk, WalkLimits
+from ebpfprof.goruntime.references.walk import USUAL, HeapWalk, WalkLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,7 +52,7 @@ class HeapPaths:
     def __init__(self, go: GoTarget, heap: Heap, limits: WalkLimits = USUAL) -> None:
         """Read all objects. Raises TargetGone or UnreadableMemory."""
         self._heap = heap
-        self.walk = Walk(heap, limits)
+        self.walk = HeapWalk(heap, limits)
         self._nodes = [
             self.walk.tree.root(root.name, kind)
             for root, kind in zip(heap.roots, heap.root_types, strict=True)

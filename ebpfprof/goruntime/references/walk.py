@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ebpfprof.goruntime.references.known import Known
+from ebpfprof.goruntime.references.key_numbers import KeyNumbers
 from ebpfprof.goruntime.references.marks import Marks
 from ebpfprof.goruntime.references.object_types import NOWHERE, UNKNOWN, Ask, ReferenceStep
 from ebpfprof.goruntime.references.parts import BLOCK_BYTES, WORD_BYTES, blocks
 from ebpfprof.goruntime.references.path_tree import PathTree
-from ebpfprof.goruntime.references.thin_levels import ThinLevels
+from ebpfprof.process.memory import UnreadableMemory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,15 @@ class WalkLimits:
 
 
 USUAL: Final = WalkLimits()
+_LARGE_BYTES: Final = 8192
+_PAGE_SHIFT: Final = 13
+_PAGE_BYTES: Final = 1 << _PAGE_SHIFT
+_PAGE_WORDS: Final = _PAGE_BYTES // 8
+_IN_PAGE: Final = _PAGE_BYTES - 1
+_MOST_OBJECTS: Final = 1 << 14
+"""After so many the pages are read again: the program runs on meanwhile."""
+_MAX_KNOWN: Final = 1 << 18
+_NO_REFERENCE: Final = -1
 _LARGEST_WITHOUT_TYPE: Final = 512
 _LARGEST_SMALL: Final = 32768
 _MAX_OFFSET: Final = (1 << 31) - 1
@@ -66,12 +75,12 @@ _WORD: Final = np.dtype("<u8")
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class ReachedObjects:
     """Objects that were reached, and are to be read.
 
     `starts` are their addresses, relative to the heap's first arena; `spans` their spans, `places`
-    as in Walk, `edges` the addresses of the references by which they were reached first, 0 if these
-    are not to be read again. `skipped` is how many bytes of each were read already.
+    as in HeapWalk, `edges` the addresses of the references by which they were reached first, 0 if
+    these are not to be read again. `skipped` is how many bytes of each were read already.
     """
 
     starts: Numbers
@@ -83,17 +92,17 @@ class Level:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def at(self, rows: Numbers | slice | Mask) -> Level:
+    def at(self, rows: Numbers | slice | Mask) -> ReachedObjects:
         """Some of them."""
         skipped = None if self.skipped is None else self.skipped[rows]
-        return Level(
+        return ReachedObjects(
             self.starts[rows], self.spans[rows], self.places[rows], self.edges[rows], skipped
         )
 
 
-def joined(levels: Sequence[Level]) -> Level:
+def joined(levels: Sequence[ReachedObjects]) -> ReachedObjects:
     """All objects of several levels, of which none was read in part."""
-    return Level(
+    return ReachedObjects(
         np.concatenate([np.zeros(0, np.int64), *(level.starts for level in levels)]),
         np.concatenate([np.zeros(0, np.int32), *(level.spans for level in levels)]),
         np.concatenate([np.zeros(0, np.int32), *(level.places for level in levels)]),
@@ -101,7 +110,7 @@ def joined(levels: Sequence[Level]) -> Level:
     )
 
 
-class Walk:
+class HeapWalk:
     """Reaches objects, and adds them up by path.
 
     A place is a path's node in `tree` with the type of the object there. `objects` and `used`
@@ -140,13 +149,13 @@ class Walk:
         self._step_numbers: dict[tuple[int, ReferenceStep], int] = {}
         self._step_nodes: list[int] = []
         self._step_table = np.zeros((3, 64), np.int64)  # type, ask, is a reference
-        self._known_steps = Known(self._new_step)
-        self._known_arrivals = Known(self._new_arrival)
-        self._known_places = Known(self._new_place)
+        self._known_steps = KeyNumbers(self._new_step)
+        self._known_arrivals = KeyNumbers(self._new_arrival)
+        self._known_places = KeyNumbers(self._new_place)
         self._headers: list[int] = [0]
         self._header_numbers: dict[int, int] = {0: 0}
         self.header_words = self._header_bytes // WORD_BYTES
-        self._thin = ThinLevels(self, heap, limits.thin)
+        self._thin = FewObjects(self, heap, limits.thin)
         self._thinnest = limits.thin
 
     # Places, steps and what they lead to, by number.
@@ -315,11 +324,11 @@ class Walk:
         """Let references reach these slots, which bar() returned, again."""
         self.marks.unset(self.located(slots)[0])
 
-    def level_of(self, objects: Sequence[tuple[int, int, int]]) -> Level:
+    def level_of(self, objects: Sequence[tuple[int, int, int]]) -> ReachedObjects:
         """A level of these starts, spans and places."""
         rows = np.array(objects, np.int64).reshape(-1, 3)
         spans, places = rows[:, 1].astype(np.int32), rows[:, 2].astype(np.int32)
-        return Level(rows[:, 0].copy(), spans, places, np.zeros(len(rows), np.int64))
+        return ReachedObjects(rows[:, 0].copy(), spans, places, np.zeros(len(rows), np.int64))
 
     def recorded_type(self, start: int, span: int) -> int:
         """The address of the type that the heap records of an object; 0 for none."""
@@ -333,13 +342,13 @@ class Walk:
         """
         starts, spans = self.located(slots)
         place, none = self.place(node, kind), np.zeros(len(slots), np.int64)
-        level = Level(starts, spans, np.full(len(slots), place, np.int32), none)
+        level = ReachedObjects(starts, spans, np.full(len(slots), place, np.int32), none)
         while len(level):
             children, _, rest = self._expanded(level)
             self.follow(children)
             level = rest[0] if rest else children.at(slice(0))
 
-    def follow(self, level: Level) -> None:
+    def follow(self, level: ReachedObjects) -> None:
         """Count these objects, and reach all that they refer to."""
         pending = [level]
         while pending:
@@ -359,7 +368,7 @@ class Walk:
                 level = level.at(order[: self._width])
             self._wide(level, pending)
 
-    def _wide(self, level: Level, pending: list[Level]) -> None:
+    def _wide(self, level: ReachedObjects, pending: list[ReachedObjects]) -> None:
         children, sources, rest = self._expanded(level)
         if rest is not None:
             pending.append(rest[0])
@@ -376,11 +385,11 @@ class Walk:
             children = children.at(~is_gone)
         pending.append(children)
 
-    def _drop(self, level: Level) -> None:
+    def _drop(self, level: ReachedObjects) -> None:
         self.changed += len(level)
         self.changed_bytes += int(self._sizes[level.spans].sum())
 
-    def _changed(self, level: Level, chosen: Mask) -> Mask:
+    def _changed(self, level: ReachedObjects, chosen: Mask) -> Mask:
         """Which of the chosen objects were reached by a reference that is another one now."""
         changed = np.zeros(len(level), np.bool_)
         rows = np.flatnonzero(chosen & (level.edges != _NOT_CHECKED))
@@ -395,7 +404,9 @@ class Walk:
             )
         return changed
 
-    def _expanded(self, level: Level) -> tuple[Level, Numbers, tuple[Level, Mask] | None]:
+    def _expanded(
+        self, level: ReachedObjects
+    ) -> tuple[ReachedObjects, Numbers, tuple[ReachedObjects, Mask] | None]:
         """What the objects of a level refer to that was not reached yet.
 
         Returns it, and by which object each was reached. If that would be too much at once, also
@@ -431,8 +442,8 @@ class Walk:
         return joined(found), np.concatenate([none, *sources]), None
 
     def _in_block(
-        self, level: Level, block: Block, rows: Numbers, sizes: Numbers, skipped: Numbers
-    ) -> tuple[Level, Numbers]:
+        self, level: ReachedObjects, block: Block, rows: Numbers, sizes: Numbers, skipped: Numbers
+    ) -> tuple[ReachedObjects, Numbers]:
         all_relative = block.words - self.slots.base
         indices = np.flatnonzero(all_relative < self.slots.limit)
         relative = all_relative[indices].view(np.int64)
@@ -461,7 +472,7 @@ class Walk:
         starts: Numbers,
         spans: npt.NDArray[np.int32],
         is_first: Mask,
-    ) -> tuple[Level, Numbers]:
+    ) -> tuple[ReachedObjects, Numbers]:
         """Reach the objects that begin at `starts`, each by the first reference that leads to it.
 
         `places` are those of the objects that have the references, `offsets` where in these they
@@ -491,7 +502,7 @@ class Walk:
         sizes = np.minimum(self.slots.size_number[spans].astype(np.int64), _LOW)
         keys = (steps << 41) | (headers << 21) | (sizes << 1) | is_first[rows]
         reached = self._known_places.of(keys).astype(np.int32)
-        return Level(starts, spans, reached, edges), rows
+        return ReachedObjects(starts, spans, reached, edges), rows
 
     def _asked(self, steps: Numbers, asks: Numbers, edges: Numbers, starts: Numbers) -> Numbers:
         """The steps, with the types that memory has."""
@@ -524,3 +535,146 @@ class Walk:
         unique, which = np.unique(words, return_inverse=True)
         headers[rows] = np.array([self.header(word) for word in unique.tolist()], np.int64)[which]
         return headers
+
+
+class FewObjects:
+    """Levels of few objects, such as those of a long list, one object at a time, for a walk.
+
+    numpy takes about a millisecond for a level, whatever it has.
+    """
+
+    def __init__(self, walk: HeapWalk, heap: Heap, most: int) -> None:
+        """Levels of fewer than `most` objects are thin."""
+        self._most = most
+        self._walk, self._types = walk, heap.types
+        self._pointed, self._memory = heap.pointed, heap.memory
+        slots = self._slots = heap.slots
+        self._base, self._limit = int(slots.base), int(slots.limit)
+        # Scalars of memory views are read faster than those of arrays.
+        self._begins = (slots.starts - slots.base).view(np.int64).data
+        self._sizes = slots.sizes.view(np.int64).data
+        self._known: dict[int, dict[int, int]] = {}
+        self._known_count = 0
+
+    def follow(self, level: ReachedObjects) -> ReachedObjects:
+        """Count these objects; reach what they lead to, and so on, until a level has many.
+
+        Returns that level, or one with a large object.
+        """
+        walk, slots = self._walk, self._slots
+        base, limit, begins, sizes = self._base, self._limit, self._begins, self._sizes
+        marks, cell_of, is_dense = walk.marks.octets.data, walk.marks.cell, walk.marks.is_dense
+        table, arenas = slots.table.data, slots.arena_pages.data
+        magic, counts = slots.multipliers.data, slots.counts.data
+        has_pointers, size_number = walk.has_pointers.data, slots.size_number.data
+        header_words = walk.header_words.data
+        pages: dict[int, memoryview] = {}
+        done = 0
+        sums: dict[int, list[int]] = {}
+        new = list(
+            zip(level.starts.tolist(), level.spans.tolist(), level.places.tolist(), strict=True)
+        )
+        large: list[tuple[int, int, int]] = []
+        while new and len(new) < self._most and not large:
+            old, new = new, []
+            for start, span, place in old:
+                size = sizes[span]
+                if size > _LARGE_BYTES:
+                    large.append((start, span, place))
+                    continue
+                sum_ = sums.get(place)
+                if sum_ is None:
+                    sum_ = sums[place] = [0, 0]
+                sum_[0] += 1
+                sum_[1] += size
+                if not has_pointers[span]:
+                    continue
+                done += 1
+                if done == _MOST_OBJECTS:
+                    done = 0
+                    pages.clear()
+                at = (start & _IN_PAGE) >> 3
+                words: list[int]
+                if at + (size >> 3) <= _PAGE_WORDS:
+                    page = pages.get(start >> _PAGE_SHIFT)
+                    if page is None:
+                        page = pages[start >> _PAGE_SHIFT] = self._page(start)
+                    words = page[at : at + (size >> 3)].tolist()
+                else:
+                    words = self._words(start + base, size).tolist()
+                known = self._known.get(place)
+                if known is None:
+                    known = self._known[place] = {}
+                header = header_words[span]
+                for index, word in enumerate(words):
+                    relative = word - base
+                    if not 0 <= relative < limit:
+                        continue
+                    cell = relative >> 3 if is_dense else cell_of(relative)
+                    if marks[cell >> 3] >> (cell & 7) & 1:
+                        continue
+                    to = table[arenas[relative >> 26] + (relative >> 13 & 8191)]
+                    if to < 0:
+                        continue
+                    begin = begins[to]
+                    number = (relative - begin) * magic[to] >> 32
+                    if number >= counts[to]:
+                        continue
+                    target = begin + number * sizes[to]
+                    if target != relative:
+                        cell = target >> 3 if is_dense else cell_of(target)
+                        if marks[cell >> 3] >> (cell & 7) & 1:
+                            continue
+                    key = ((index - header) << 32) | (size_number[to] << 1) | (target == relative)
+                    reached = known.get(key)
+                    if reached is None:
+                        edge = base + start + 8 * index
+                        reached = self._reached(place, key, edge, target, to)
+                    if reached < 0:
+                        continue
+                    marks[cell >> 3] |= 1 << (cell & 7)
+                    new.append((target, to, reached))
+        for place, (objects, used) in sums.items():
+            walk.add_sum(place, objects, used)
+        return walk.level_of(new + large)
+
+    def _reached(self, place: int, key: int, edge: int, target: int, span: int) -> int:
+        """The place to which a reference leads, -1 if it is a number."""
+        walk = self._walk
+        _, kind = walk.place_at(place)
+        offset = 0
+        if kind != UNKNOWN:
+            offset = max(0, (key >> 32) * 8)
+            if period := self._types.period(kind):
+                offset %= period
+        number = walk.step_from(place, offset)
+        step = walk.step_at(number)
+        can_be_kept = step.ask is Ask.NOTHING
+        if not step.is_reference:
+            reached = _NO_REFERENCE
+        else:
+            if not can_be_kept:
+                kind = self._pointed.asked_one(step, edge, target + self._base)
+                number = walk.step_to(number, kind)
+            recorded = 0
+            if walk.may_have_type[span]:
+                can_be_kept = False
+                recorded = walk.recorded_type(target, span)
+            reached = walk.arrived(number, self._sizes[span], recorded, is_first=bool(key & 1))
+        if can_be_kept:
+            self._known_count += 1
+            if self._known_count > _MAX_KNOWN:
+                self._known.clear()
+                self._known_count = 0
+            self._known.setdefault(place, {})[key] = reached
+        return reached
+
+    def _page(self, start: int) -> memoryview:
+        return self._words((start & ~_IN_PAGE) + self._base, _PAGE_BYTES)
+
+    def _words(self, address: int, size: int) -> memoryview:
+        try:
+            data = self._memory.read(address, size & -8)
+        except UnreadableMemory:
+            data = bytes(size & -8)
+        return memoryview(data).cast("Q")

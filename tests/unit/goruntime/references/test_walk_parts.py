@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 
-from ebpfprof.goruntime.references.known import Known
+from ebpfprof.goruntime.references.key_numbers import KeyNumbers
 from ebpfprof.goruntime.references.marks import Marks
 from ebpfprof.goruntime.references.parts import BLOCK_BYTES, blocks
 from ebpfprof.process.memory import Memory
@@ -39,7 +39,7 @@ def test_keys_are_asked_for_once() -> None:
         asked.append(key)
         return key * 10
 
-    known = Known(make)
+    known = KeyNumbers(make)
     assert known.of(np.array([5, 5, 5], np.int64)).tolist() == [50, 50, 50]
     assert known.of(np.array([7, 5, 2, 7], np.int64)).tolist() == [70, 50, 20, 70]
     assert known.of(np.array([2, 7, 5], np.int64)).tolist() == [20, 70, 50]

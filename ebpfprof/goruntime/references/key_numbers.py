@@ -18,7 +18,7 @@ _LAST: Final = (1 << 63) - 1
 """Behind all keys."""
 
 
-class Known:
+class KeyNumbers:
     """The numbers of keys that were asked for before, sorted by key."""
 
     def __init__(self, make: Callable[[int], int]) -> None:
