@@ -23,7 +23,7 @@ from elftools.elf.elffile import ELFFile
 
 from symbolizer import GoVersion
 from tests.toolchains import Toolchain
-from tests.tools.goruntime_fields import FIELDS, NAMES_IN_SYNC, OLD_NAMES
+from tests.tools.goruntime_fields import FIELDS, NAMES_IN_SYNC, OLD_NAMES, SEMA_OF_GROUP
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 OUTPUT: Final = ROOT / "symbolizer" / "data" / "goruntime.json"
@@ -391,6 +391,8 @@ def struct_layouts(program: Path) -> dict[str, Any]:
                 continue
             names = NAMES_IN_SYNC.get(struct, {})
             offsets = {names.get(name, name): at for name, at in flattened(dies[struct])}
+            if struct == "sync.WaitGroup":
+                offsets.setdefault("sema", offsets["state"] + SEMA_OF_GROUP)
             layouts[struct] = {
                 "size": dies[struct].attributes["DW_AT_byte_size"].value,
                 "fields": {name: offsets[name] for name in wanted if name in offsets},

@@ -114,6 +114,9 @@ OLD_NAMES: Final = {
     "userTime": "UserTime",
     "totalTime": "TotalTime",
 }
+SEMA_OF_GROUP: Final = 8
+"""Go 1.17 (sync/waitgroup.go) has three words: the last one of a WaitGroup whose address is a
+multiple of eight is its semaphore, of any other one the first."""
 # What versions call the same fields of sync's structs: a Mutex of Go 1.24 and later has one of
 # internal/sync inside, and the WaitGroup of Go 1.19 has numbered words.
 NAMES_IN_SYNC: Final = {

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 WAIT_GROUP: Final = "sync.WaitGroup"
 COND: Final = "sync.Cond"
 WRITER_SEMAPHORE: Final = 8  # in a RWMutex: the writer waits for readers (lock_uses)
-# Go 1.17 (sync/waitgroup.go): of the three words of a WaitGroup the last one is the semaphore, but
-# the first one if its address is no multiple of eight. That one is left out.
-_SEMA_OF_GROUP: Final = 8
+# In Go 1.17 (sync/waitgroup.go) the semaphore of a WaitGroup whose address is no multiple of eight
+# is elsewhere. That one is left out.
 _GROUP_ALIGNMENT: Final = 8
 _WAIT_FOR_GROUP: Final = "sync.(*WaitGroup).Wait"
 _NOTIFY_LIST: Final = ("runtime.notifyListWait", "sync.runtime_notifyListWait")
@@ -125,7 +124,7 @@ class LockPlaces:
         self._frames = frames
         self._semaphores = go.sites.semaphores
         layout = go.binary.layout
-        self._group_offset = layout.structs[WAIT_GROUP].fields.get("sema", _SEMA_OF_GROUP)
+        self._group_offset = layout.offset(WAIT_GROUP, "sema")
         self._notify_offset = layout.offset(COND, "notify")
         bias, parks = go.load_bias, go.sites.parks
         self._semacquires = {park.return_pc + bias for park in parks if park.is_semaphore}

@@ -261,7 +261,7 @@ def test_the_cpu_collector_fills_every_field_of_processes_and_rules(go: GoTarget
     assert reported.fields.keys() == names("cpu/cpu.bpf.c", "process", "memory")
     learner = Learner.__new__(Learner)
     learner._program = cast("BpfProgram", reported)
-    learner._numbers, learner.installed_rules, learner._rules = RuleNumbers(4), 1, {}
+    learner._numbers, learner._installed_rules, learner._rules = RuleNumbers(4), 1, {}
     learner._numbers.of(UnwindRule(RuleKind.END))
     learner.install()
     assert reported.fields.keys() == names("cpu/table_unwind.h", "rule")
