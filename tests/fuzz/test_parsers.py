@@ -42,6 +42,7 @@ OUR_OWN = {
     "ebpfprof.profilers.cpu.learner": "rows of our own maps",
     "ebpfprof.profilers.cpu.samplers": "the kernel's list of processors",
     "ebpfprof.agent.log": "our own sentences",
+    "ebpfprof.export.tables.explanation": "our own sentences",
     "ebpfprof.agent.rules": "rules that the user gives; values come from the parser environments",
     "ebpfprof.agent.settings_file": "the user's own file: tests/agent/test_settings_file.py",
     "ebpfprof.settings.values": "what the user sets",

@@ -83,15 +83,3 @@ def test_a_process_that_can_not_be_read_is_an_error_in_a_sentence(path: str) -> 
         assert str(PID) in answer.body.decode()
 
     run(work())
-
-
-@pytest.mark.full
-def test_an_old_version_of_go_is_refused_in_a_sentence() -> None:
-    with (
-        Target.start(program("memory", "1.18")) as target,
-        Server("--pid", str(target.pid), *READ) as server,
-    ):
-        assert server.ready
-        answer = server.get("/debug/references")
-    assert answer.status == 500
-    assert "Go 1.19 or newer is needed" in answer.body.decode()

@@ -17,7 +17,7 @@ from symbolizer import (
     NotGoError,
     UnsupportedGoVersion,
 )
-from tests.builds import NEWEST, builds, in_full, versions
+from tests.builds import GENERIC, NEWEST, builds, in_full, versions
 from tests.toolchains import MINORS, version_of
 from tests.unit.symbolizer.elf.elf_writer import PF_R, PF_X, ElfWriter, Load, without_sections
 from tests.unit.symbolizer.go_programs import (
@@ -53,7 +53,7 @@ def test_open_names_the_version(minor: str) -> None:
     assert str(found.version) == f"go{version_of(minor)}"
     assert found.layout.version == minor
     assert found.build_info is not None
-    assert found.build_info.settings["GOARCH"] == "amd64"
+    assert found.build_info.settings.get("GOARCH", "amd64") == "amd64"  # not in Go 1.17
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_instances_of_old_generic_functions_share_a_name() -> None:
     assert len({function.entry for function in instances}) == 2
 
 
-@pytest.mark.parametrize("minor", versions())
+@pytest.mark.parametrize("minor", versions(*GENERIC))  # Go 1.17 has wrappers of the same names
 def test_functions_have_the_role_of_their_id(minor: str) -> None:
     found = binary(minor)
     roles = {
