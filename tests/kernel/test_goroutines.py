@@ -28,7 +28,7 @@ MAX_DEPTH = 136
 BUSY = re.compile(
     r"((runtime|sync|internal/sync)\.\S+ )+(main\.startBusy\.func\S+ ){1,2}"
     r"((main\.busyLeft ){2,30}|(main\.busyRight ){2,30})"
-    r"main\.busyLoop (main\.startBusy\.\S+ )?runtime\.goexit"
+    r"main\.busyLoop (main\.startBusy\S+ )?runtime\.goexit"
 )
 
 

@@ -74,6 +74,7 @@ def test_with_every_wait_recorded_quantiles_are_within_a_bucket(shape: str, vers
         assert abs(SCALE.bucket_of(int(found.ns)) - bucket) <= 1, (part, shape)
 
 
+@pytest.mark.alone
 @pytest.mark.full
 def test_in_windows_quantiles_lie_within_their_limits() -> None:
     """Those of waits that windows cut off are not known, so these have wide limits."""

@@ -204,7 +204,7 @@ def test_a_signal_before_recording_aborts_each_verb(
         *in_full(("attach", "ebpfprof.recording.session:Session.wait")),
         *in_full(("attach", "ebpfprof.recording.session:Session.finish")),
         ("attach", "ebpfprof.console.output_file:OutputFile.commit"),
-        *in_full(("top", "ebpfprof.top.poller:Poller.look")),
+        *in_full(("top", "ebpfprof.top.poller:Poller.sample")),
         *in_full(("top on a screen", "ebpfprof.top.app:TopApp.on_mount")),
         *in_full(
             ("top on a screen", "textual.drivers.linux_driver:LinuxDriver.stop_application_mode")

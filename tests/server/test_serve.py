@@ -121,7 +121,7 @@ def test_at_a_signal_serve_answers_and_leaves_no_probe(
     with Server("--pid", str(target.pid), "--profile", kind) as server:
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(server.get, f"/debug/pprof/{name}?seconds=600")
-            await_probes(target.pid, True)
+            await_true(lambda: recording(server) == [True])
             server.send(number)
             answer = asked.result()
         assert answer.profile(kind).duration_ns > 0
