@@ -67,7 +67,7 @@ BPF_ARRAY(goroutines, struct source, MAX_SITES);
 
 /* The last tracked wait of a goroutine. */
 struct tracked {
-    u64 since_ns; /* 0: it does not wait, or nothing is known */
+    u64 since_ns;  /* 0: it does not wait, or nothing is known */
     u64 stack;     /* key in totals and stacks; 0: it is not runnable after a recorded wait */
     u64 sema;      /* address of the semaphore of the lock it waits for; 0: no lock */
     u64 queued_ns; /* when it joined the queue of that lock; 0: it is not there */

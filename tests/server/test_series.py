@@ -163,7 +163,13 @@ def test_the_endpoint_needs_a_number_and_a_served_process() -> None:
     async def work() -> None:
         service, _ = await recorded(1)
         found = await service.client.ask(f"/api/targets/{PID}/series")
-        assert found.json == {"interval_s": 0.0, "kept_s": 600.0, "problem": "", "points": []}
+        assert found.json == {
+            "interval_s": 0.0,
+            "kept_s": 600.0,
+            "problem": "",
+            "points": [],
+            "requests": [],
+        }
         assert found.headers["cache-control"] == "no-store"
         assert (await service.client.ask(f"/api/targets/{PID}/series?after=x")).status == 400
         assert (await service.client.ask("/api/targets/7/series")).status == 404
