@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 _DUMPS: Final = 20  # in the time of the observation
 _TABLE_S: Final = 0.25  # between samples of the table: these show which goroutines do not move
-_LEADS_S: Final = (LONG_NS / 1e9, SHORT_NS / 1e9)
+_LATE_S: Final = 0.002
+"""A sample comes late by so much, on a busy machine: what it saw must be old enough all the same."""
+_LEADS_S: Final = (LONG_NS / 1e9 + _LATE_S, SHORT_NS / 1e9 + _LATE_S)
 """Such samples come before each dump, too: they show which waits are that old."""
 _SHORT_LEADS_S: Final = (0.006, 0.0015)
 """These show how many waits began right before the dump. They show nothing of what stands still:
@@ -149,8 +151,7 @@ class Observation:
         apart_s = max(_TABLE_S, table_s / _OWN_SHARE)
         table = (dump_s - now_s) / apart_s
         moments = [random.uniform(now_s, dump_s - _LEADS_S[0]) for _ in range(round(table))]
-        leads = [dump_s - lead_s for lead_s in (*_LEADS_S, *_SHORT_LEADS_S)]
-        self._due_s, self._leads_ns = [*sorted(moments), *leads, dump_s], []
+        self._due_s, self._leads_ns = [*sorted(moments), *lead_moments(dump_s), dump_s], []
 
     def finish(self) -> Evidence:
         """End the observation, and return all that was observed.
@@ -248,6 +249,15 @@ class Observation:
             yield
         except SymbolizerError as error:
             raise for_user(self._go.target, error, self._go.path) from error
+
+
+def lead_moments(dump_s: float) -> list[float]:
+    """When the samples right before a dump are due, in seconds, if the dump is at `dump_s`.
+
+    A wait that the first one saw has lasted LONG_NS at the dump, one that the second one saw
+    SHORT_NS, also where the sample came a little late.
+    """
+    return [dump_s - lead_s for lead_s in (*_LEADS_S, *_SHORT_LEADS_S)]
 
 
 def is_costly(cost_s: float, goroutines: int, *, is_first: bool) -> bool:

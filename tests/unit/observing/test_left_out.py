@@ -1,8 +1,9 @@
-"""What an observation says about goroutines that it did not read."""
+"""What an observation says about goroutines that it did not read, and when it reads them."""
 
 from __future__ import annotations
 
-from ebpfprof.observing.observation import is_costly, left_out
+from ebpfprof.findings.moments import LONG_NS, SHORT_NS
+from ebpfprof.observing.observation import is_costly, lead_moments, left_out
 from ebpfprof.profile.goroutines import DumpedGoroutine, GoroutineDump
 
 
@@ -39,3 +40,10 @@ def test_what_the_first_dump_looks_up_is_not_needed_again() -> None:
     assert is_costly(0.3, 50, is_first=False)
     assert is_costly(0.3, 5000, is_first=True)
     assert not is_costly(0.1, 5000, is_first=True)
+
+
+def test_what_a_late_sample_before_a_dump_saw_is_as_old_as_it_counts_for() -> None:
+    late_s, dump_s = 0.001, 7.0
+    longest, short, *_ = lead_moments(dump_s)
+    assert dump_s - (longest + late_s) >= LONG_NS / 1e9
+    assert dump_s - (short + late_s) >= SHORT_NS / 1e9
