@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _DUMPS: Final = 20  # in the time of the observation
 _TABLE_S: Final = 0.25  # between samples of the table: these show which goroutines do not move
 _LATE_S: Final = 0.002
-"""A sample comes late by so much, on a busy machine: what it saw must be old enough all the same."""
+"""A sample may come late by so much: what it saw must be old enough all the same."""
 _LEADS_S: Final = (LONG_NS / 1e9 + _LATE_S, SHORT_NS / 1e9 + _LATE_S)
 """Such samples come before each dump, too: they show which waits are that old."""
 _SHORT_LEADS_S: Final = (0.006, 0.0015)
