@@ -336,12 +336,13 @@ def _not_traced(code: int) -> EbpfprofError:
 
 def _not_run(command: str, channel: MessageChannel) -> EbpfprofError:
     """Why the command could not be executed, as its child says."""
-    with suppress(ChannelError):  # it can't say it any more
-        try:
-            channel.result()
-        except OSError as error:
-            return _refused(command, error.errno or 0)
-    return EbpfprofError(f"{printable(command)} was killed before it began.")
+    try:
+        channel.result()
+    except ChannelError:  # it can't say it any more
+        return EbpfprofError(f"{printable(command)} was killed before it began.")
+    except OSError as error:
+        return _refused(command, error.errno or 0)
+    return _refused(command, 0)
 
 
 def _refused(command: str, code: int) -> EbpfprofError:

@@ -137,8 +137,9 @@ class GoroutineTable:
     def _refresh(self) -> None:
         """Read runtime.allgs again if it has grown (runtime/proc.go, allgadd)."""
         for attempt in range(_ATTEMPTS):
-            if attempt:  # it is growing; the thread that grows it may lack a processor
-                time.sleep(PAUSE_S * 2 ** (attempt - 1))
+            if attempt:  # it is growing
+                pause_s = PAUSE_S * 2 ** (attempt - 1)
+                time.sleep(pause_s)  # the thread that grows it may lack a processor
             pointer, length, capacity = self._slice()
             if (pointer, length) == self._list:
                 return

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ebpfprof.errors import EbpfprofError
+from ebpfprof.goruntime.references.object_types import LARGEST_SMALL, LARGEST_WITHOUT_HEADER
+from ebpfprof.goruntime.references.parts import WORD_BYTES, read_pieces
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -20,16 +22,12 @@ if TYPE_CHECKING:
     from ebpfprof.goruntime.references.slots import Numbers, Slots, Words
     from ebpfprof.process.memory import Memory
 
-WORD_BYTES: Final = 8
 MAX_SLOTS: Final = 1 << 25
 """Of a heap with more slots no references are kept; a slot takes about 24 bytes of our memory."""
 MAX_EDGES: Final = 100_000_000
 """More references are not kept; one takes 8 bytes of our memory."""
 _MAX_TYPES: Final = 1 << 20
 _CHUNK_BYTES: Final = 2 << 20
-_MAX_PIECES: Final = 1024  # UIO_MAXIOV
-_LARGEST_WITHOUT_TYPE: Final = 512
-_LARGEST_SMALL: Final = 32768
 _IS_FIRST: Final = np.uint32(1)
 _MAX_OFFSET: Final = 0x7FFF_FFFF  # in words
 
@@ -97,32 +95,13 @@ def chunks(memory: Memory, slots: Slots) -> Iterator[Chunk]:
     while first < len(parts):
         done = int(ends[first - 1]) if first else 0
         last = int(np.searchsorted(ends, done + _CHUNK_BYTES, side="right"))
-        last = min(max(last, first + 1), first + _MAX_PIECES)
-        chosen = slice(first, last)
+        chosen = slice(first, max(last, first + 1))
         places = ends[chosen] - parts[chosen] - done
         words = buffer[: int(parts[chosen].sum()) // WORD_BYTES]
-        starts = slots.starts[spans[chosen]] + skipped[chosen].astype(np.uint64)
-        _read(memory, words, starts, parts[chosen])
+        starts = slots.starts[spans[chosen]].astype(np.int64) + skipped[chosen]
+        read_pieces(memory, words, np.stack([starts, parts[chosen]], axis=1))
         yield Chunk(words, spans[chosen], places, skipped[chosen], parts[chosen])
-        first = last
-
-
-def _read(memory: Memory, words: Words, starts: Words, sizes: npt.NDArray[np.int64]) -> None:
-    """Read the pieces one behind the other; zeros where one can't be read."""
-    pieces = np.stack([starts, sizes.astype(np.uint64)], axis=1)
-    ends = np.cumsum(sizes)
-    done = 0  # pieces
-    while done < len(pieces):
-        begin = int(ends[done - 1]) if done else 0
-        local = np.array([words.ctypes.data + begin, words.nbytes - begin], np.uint64)
-        rest = np.ascontiguousarray(pieces[done:])
-        got = max(0, memory.read_pieces(local.ctypes.data, 1, rest.ctypes.data, len(rest)))
-        whole = int(np.searchsorted(ends, begin + got, side="right"))
-        if whole < len(pieces):  # this piece could not be read, or only in part
-            lost = int(ends[whole - 1]) if whole else 0
-            words[lost // WORD_BYTES : int(ends[whole]) // WORD_BYTES] = 0
-            whole += 1
-        done = max(whole, done + 1)
+        first = chosen.stop
 
 
 class Graph:
@@ -196,7 +175,7 @@ class Graph:
         """The types in the words before objects (runtime/mbitmap.go, heapBitsInSpan, 1.22 on)."""
         sizes = self.slots.sizes[chunk.spans].astype(np.int64)
         rows = np.flatnonzero(
-            (sizes > _LARGEST_WITHOUT_TYPE) & (self.slots.rows["class"][chunk.spans] >> 1 != 0)
+            (sizes > LARGEST_WITHOUT_HEADER) & (self.slots.rows["class"][chunk.spans] >> 1 != 0)
         )
         counts = self.slots.counts[chunk.spans[rows]]
         number = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -233,7 +212,7 @@ class Graph:
 
     def header_of(self, size: int) -> int:
         """How many bytes the runtime keeps before an object with pointers in a slot (bytes)."""
-        is_small = _LARGEST_WITHOUT_TYPE < size <= _LARGEST_SMALL
+        is_small = LARGEST_WITHOUT_HEADER < size <= LARGEST_SMALL
         return WORD_BYTES if self._types and is_small else 0
 
     def header_bytes(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -241,7 +220,7 @@ class Graph:
         if not self._types:
             return np.zeros(len(slots), np.int64)
         sizes = self.slots.bytes_of(slots)
-        is_small = (sizes > _LARGEST_WITHOUT_TYPE) & (sizes <= _LARGEST_SMALL)
+        is_small = (sizes > LARGEST_WITHOUT_HEADER) & (sizes <= LARGEST_SMALL)
         return np.where(is_small, WORD_BYTES, 0)
 
     def are_first(self, edges: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

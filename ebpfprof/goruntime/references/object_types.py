@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from symbolizer.locks.variable_types import VariableTypes
 
 _WORD: Final = 8
-_LARGEST_WITHOUT_HEADER: Final = 512
-_LARGEST_SMALL: Final = 32768
+LARGEST_WITHOUT_HEADER: Final = 512
+"""Bytes. Behind the type that the runtime records before larger objects (runtime/mbitmap.go)."""
+LARGEST_SMALL: Final = 32768
+"""Bytes. A larger object has a span of its own, which records its type (runtime/sizeclasses.go)."""
 _PAGE: Final = 8192
 _TINY: Final = 16
 _MAX_NESTED: Final = 16
@@ -298,12 +300,12 @@ class ObjectTypes:
 
     def _slot(self, shape: Shape) -> int:
         size = shape.size
-        if self._has_headers and shape.has_pointers and size > _LARGEST_WITHOUT_HEADER:
-            if size <= _LARGEST_SMALL - _WORD:
+        if self._has_headers and shape.has_pointers and size > LARGEST_WITHOUT_HEADER:
+            if size <= LARGEST_SMALL - _WORD:
                 size += _WORD
             else:
                 return -(-size // _PAGE) * _PAGE
-        if size > _LARGEST_SMALL:
+        if size > LARGEST_SMALL:
             return -(-size // _PAGE) * _PAGE
         return self._classes[min(bisect_left(self._classes, size), len(self._classes) - 1)]
 

@@ -59,13 +59,16 @@ def blocks(memory: Memory, starts: Numbers, sizes: Numbers) -> Iterator[Block]:
         there[0, 0], there[-1, 1] = starts[first], ends[last - 1]
         there[:, 1] -= there[:, 0]
         words = buffer[: int(there[:, 1].sum()) // WORD_BYTES]
-        _read(memory, words, there)
+        read_pieces(memory, words, there)
         yield Block(first, last, words, (at[first:last] - begin) // WORD_BYTES)
         first = last
 
 
-def _read(memory: Memory, words: Words, pieces: Numbers) -> None:
-    """Read the pieces (address, size) one behind the other; zeros where one can't be read."""
+def read_pieces(memory: Memory, words: Words, pieces: Numbers) -> None:
+    """Read pieces, each an address and a size in bytes, into `words`, one behind the other.
+
+    A piece that can't be read as a whole is 0.
+    """
     ends = np.cumsum(pieces[:, 1])
     done = 0
     while done < len(pieces):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ebpfprof.goruntime.references.object_types import PARTS, UNKNOWN, Ask, Form
+from ebpfprof.goruntime.references.parts import WORD_BYTES
 from ebpfprof.process.memory import UnreadableMemory
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 _END: Final = 1 << 47  # of addresses of a process
 _WORD: Final = np.dtype("<u8")
-_WORD_BYTES: Final = 8
 _ITAB_TYPE_AT: Final = 8
 _MAX_ITABS: Final = 1 << 18
 
@@ -45,14 +45,14 @@ class PointedTypes:
         """
         match ask:
             case Ask.TYPE_BEFORE | Ask.ITAB_BEFORE:
-                words = self._memory.read_records(places - np.uint64(_WORD_BYTES), _WORD)
+                words = self._memory.read_records(places - np.uint64(WORD_BYTES), _WORD)
                 if ask is Ask.ITAB_BEFORE:
                     itabs, which = np.unique(words, return_inverse=True)
                     type_at = itabs + np.uint64(_ITAB_TYPE_AT)
                     words = self._memory.read_records(type_at, _WORD)[which]
                 return self._dynamic(words, targets)
             case Ask.TABLES_BEHIND:
-                words = self._memory.read_records(places + np.uint64(_WORD_BYTES), _WORD)
+                words = self._memory.read_records(places + np.uint64(WORD_BYTES), _WORD)
                 return np.where(words == 0, self._only_groups(kinds), kinds)
         return self._closures(targets)
 
@@ -87,11 +87,11 @@ class PointedTypes:
         """As asked(), for one reference. What can't be read counts as 0. Raises TargetGone."""
         match step.ask:
             case Ask.TABLES_BEHIND:
-                is_only = not self._word(place + _WORD_BYTES)
+                is_only = not self._word(place + WORD_BYTES)
                 return self._types.only_group(step.type) if is_only else step.type
             case Ask.FUNCTION:
                 return self._closure_of(self._word(target))
-        word = self._word(place - _WORD_BYTES)
+        word = self._word(place - WORD_BYTES)
         if step.ask is Ask.ITAB_BEFORE:
             if word not in self._itabs:
                 if len(self._itabs) >= _MAX_ITABS:
@@ -103,8 +103,8 @@ class PointedTypes:
 
     def _word(self, address: int) -> int:
         try:
-            return int.from_bytes(self._memory.read(address, _WORD_BYTES), "little")
-        except UnreadableMemory:
+            return int.from_bytes(self._memory.read(address, WORD_BYTES), "little")
+        except UnreadableMemory:  # as read_records() has it
             return 0
 
     def fitted(self, kind: int, size: int, recorded: int, *, is_first: bool) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ebpfprof.goruntime.arenas import PAGE_SHIFT
 from ebpfprof.goruntime.spans import PAGE_BYTES
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 
 MAX_ARENAS: Final = 1 << 9  # of 64 MiB: 32 GiB, 16 MiB of our memory
 ARENA_SHIFT: Final = 26
-_PAGE_SHIFT: Final = 13
-_PAGES_SHIFT: Final = 13
+_PAGES_SHIFT: Final = ARENA_SHIFT - PAGE_SHIFT
 _PAGES: Final = 1 << _PAGES_SHIFT  # of an arena
 _ADDRESS_END: Final = 1 << 47
 _NONE: Final = -1
@@ -74,7 +74,7 @@ class Slots:
         self._relative = (self.starts - self.base).view(np.int64)
         self.multipliers = self.magic.view(np.int64)
         pages = (sizes // PAGE_BYTES).astype(np.int64)
-        begin = self._relative >> _PAGE_SHIFT
+        begin = self._relative >> PAGE_SHIFT
         spans = np.repeat(np.arange(len(pages), dtype=np.int32), pages)
         within = np.arange(len(spans), dtype=np.int64) - np.repeat(np.cumsum(pages) - pages, pages)
         page = np.repeat(begin, pages) + within
@@ -101,7 +101,7 @@ class Slots:
         The words are some that may_point() has chosen. Offsets are those in the span (bytes).
         """
         relative = (words - self.base).view(np.int64)
-        pages = relative >> _PAGE_SHIFT
+        pages = relative >> PAGE_SHIFT
         spans = self.table[self.arena_pages[pages >> _PAGES_SHIFT] + (pages & (_PAGES - 1))]
         known = np.maximum(spans, 0)
         offsets = relative - self._relative[known]

@@ -19,11 +19,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ebpfprof.goruntime.arenas import PAGE_SHIFT
 from ebpfprof.goruntime.references.key_numbers import KeyNumbers
 from ebpfprof.goruntime.references.marks import Marks
-from ebpfprof.goruntime.references.object_types import NOWHERE, UNKNOWN, Ask, ReferenceStep
+from ebpfprof.goruntime.references.object_types import (
+    LARGEST_SMALL,
+    LARGEST_WITHOUT_HEADER,
+    NOWHERE,
+    UNKNOWN,
+    Ask,
+    ReferenceStep,
+)
 from ebpfprof.goruntime.references.parts import BLOCK_BYTES, WORD_BYTES, blocks
 from ebpfprof.goruntime.references.path_tree import PathTree
+from ebpfprof.goruntime.references.slots import ARENA_SHIFT
+from ebpfprof.goruntime.spans import PAGE_BYTES
 from ebpfprof.process.memory import UnreadableMemory
 
 if TYPE_CHECKING:
@@ -52,26 +62,32 @@ class WalkLimits:
 
 USUAL: Final = WalkLimits()
 _LARGE_BYTES: Final = 8192
-_PAGE_SHIFT: Final = 13
-_PAGE_BYTES: Final = 1 << _PAGE_SHIFT
-_PAGE_WORDS: Final = _PAGE_BYTES // 8
-_IN_PAGE: Final = _PAGE_BYTES - 1
+_PAGE_WORDS: Final = PAGE_BYTES // WORD_BYTES
+_IN_PAGE: Final = PAGE_BYTES - 1
+_PAGE_IN_ARENA: Final = (1 << (ARENA_SHIFT - PAGE_SHIFT)) - 1
 _MOST_OBJECTS: Final = 1 << 14
 """After so many the pages are read again: the program runs on meanwhile."""
 _MAX_KNOWN: Final = 1 << 18
 _NO_REFERENCE: Final = -1
-_LARGEST_WITHOUT_TYPE: Final = 512
-_LARGEST_SMALL: Final = 32768
 _MAX_OFFSET: Final = (1 << 31) - 1
 _SHIFT: Final = 32
-_LOW: Final = (1 << 20) - 1
+_TYPE_BITS: Final = 20
+_LOW: Final = (1 << _TYPE_BITS) - 1
 _NOT_CHECKED: Final = 0
-_MOST_WAITING: Final = 4
-_NARROWEST: Final = 64
-"""While four of the widest levels wait, a level may have this fraction of the widest one."""
+_MOST_WAITING: Final = 4  # times the widest level: then another one may have next to nothing
+_NARROWEST: Final = 64  # this fraction of the widest level is read at once in any case
 _MAX_STEPS: Final = 1 << 21
 _MAX_PLACES: Final = 1 << 20
 _WORD: Final = np.dtype("<u8")
+
+
+_NODE, _TYPE, _PERIOD, _OBJECTS, _USED = range(5)  # rows of HeapWalk's table of places
+# What a place that a step leads to depends on, in one number: from the highest bit on, the number
+# of the step, of the type that the heap records of the object, of its slot's size, and whether the
+# reference leads to its first byte.
+_STEP_AT: Final = 41
+_HEADER_AT: Final = 21
+_SIZE_AT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +145,7 @@ class HeapWalk:
         kinds = slots.rows["class"]
         self.has_pointers = (kinds & 1) == 0
         may_have_type = self.has_pointers & bool(recorded)
-        is_small = (self._sizes > _LARGEST_WITHOUT_TYPE) & (self._sizes <= _LARGEST_SMALL)
+        is_small = (self._sizes > LARGEST_WITHOUT_HEADER) & (self._sizes <= LARGEST_SMALL)
         has_header = may_have_type & is_small & (kinds >> 1 != 0)
         self._header_bytes = np.where(has_header, WORD_BYTES, 0)
         has_span_type = "type" in (slots.rows.dtype.names or ())
@@ -140,11 +156,7 @@ class HeapWalk:
         self.changed = self.changed_bytes = 0
         self._place_keys: list[tuple[int, int]] = []
         self._place_numbers: dict[tuple[int, int], int] = {}
-        self._place_nodes = np.zeros(64, np.int64)
-        self._place_types = np.zeros(64, np.int64)
-        self._periods = np.zeros(64, np.int64)
-        self._place_objects = np.zeros(64, np.int64)
-        self._place_used = np.zeros(64, np.int64)
+        self._place_table = np.zeros((5, 64), np.int64)  # node, type, period, objects, used
         self._steps: list[ReferenceStep] = []
         self._step_numbers: dict[tuple[int, ReferenceStep], int] = {}
         self._step_nodes: list[int] = []
@@ -169,14 +181,8 @@ class HeapWalk:
         if number is None:
             number = self._place_numbers[key] = len(self._place_keys)
             self._place_keys.append(key)
-            if number >= len(self._place_nodes):
-                for name in ("nodes", "types", "objects", "used"):
-                    grown = np.concatenate([getattr(self, f"_place_{name}")] * 2)
-                    setattr(self, f"_place_{name}", grown)
-                self._periods = np.concatenate([self._periods] * 2)
-            self._place_nodes[number], self._place_types[number] = key
-            self._periods[number] = self._types.period(kind)
-            self._place_objects[number] = self._place_used[number] = 0
+            self._place_table = _with_column(self._place_table, number)
+            self._place_table[:, number] = node, kind, self._types.period(kind), 0, 0
         return number
 
     def place_at(self, number: int) -> tuple[int, int]:
@@ -197,8 +203,7 @@ class HeapWalk:
             number = self._step_numbers[key] = len(self._steps)
             self._steps.append(step)
             self._step_nodes.append(node)
-            if number >= self._step_table.shape[1]:
-                self._step_table = np.concatenate([self._step_table] * 2, axis=1)
+            self._step_table = _with_column(self._step_table, number)
             self._step_table[:, number] = step.type, step.ask, step.is_reference
         return number
 
@@ -207,15 +212,14 @@ class HeapWalk:
 
     def _new_arrival(self, key: int) -> int:
         """A step whose type was asked for."""
-        step = self._steps[key >> 20]
-        return self._step_number(
-            self._step_nodes[key >> 20], step._replace(type=key & _LOW, ask=Ask.NOTHING)
-        )
+        number = key >> _TYPE_BITS
+        step = self._steps[number]._replace(type=key & _LOW, ask=Ask.NOTHING)
+        return self._step_number(self._step_nodes[number], step)
 
     def _new_place(self, key: int) -> int:
-        step = key >> 41
-        size = int(self.slots.different_sizes[key >> 1 & _LOW])
-        return self.arrived(step, size, self._headers[key >> 21 & _LOW], is_first=bool(key & 1))
+        size = int(self.slots.different_sizes[key >> _SIZE_AT & _LOW])
+        recorded = self._headers[key >> _HEADER_AT & _LOW]
+        return self.arrived(key >> _STEP_AT, size, recorded, is_first=bool(key & 1))
 
     def arrived(self, number: int, size: int, recorded: int, *, is_first: bool) -> int:
         """The place to which a step leads, in a slot of a size (bytes); see PointedTypes.fitted."""
@@ -230,7 +234,7 @@ class HeapWalk:
 
     def step_to(self, number: int, kind: int) -> int:
         """The step that is as another, and leads to a type."""
-        return self._new_arrival((number << 20) | kind)
+        return self._new_arrival((number << _TYPE_BITS) | kind)
 
     def header(self, word: int) -> int:
         """The number of the type that the heap records in a word; 0 for none."""
@@ -250,27 +254,27 @@ class HeapWalk:
 
     def count(self, places: npt.NDArray[np.integer[Any]], sizes: Numbers) -> None:
         """Add objects of these places and sizes (bytes)."""
-        np.add.at(self._place_objects, places, 1)
-        np.add.at(self._place_used, places, sizes)
+        np.add.at(self._place_table[_OBJECTS], places, 1)
+        np.add.at(self._place_table[_USED], places, sizes)
 
     def add_sum(self, place: int, objects: int, used: int) -> None:
         """Add this many objects of a place, of `used` bytes together."""
-        self._place_objects[place] += objects
-        self._place_used[place] += used
+        self._place_table[_OBJECTS, place] += objects
+        self._place_table[_USED, place] += used
 
     def sums(self) -> tuple[Numbers, Numbers]:
         """Objects and bytes by the tree's nodes."""
         count, places = len(self.tree.nodes), len(self._place_keys)
-        nodes = self._place_nodes[:places]
+        nodes = self._place_table[_NODE, :places]
         objects, used = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        np.add.at(objects, nodes, self._place_objects[:places])
-        np.add.at(used, nodes, self._place_used[:places])
+        np.add.at(objects, nodes, self._place_table[_OBJECTS, :places])
+        np.add.at(used, nodes, self._place_table[_USED, :places])
         return objects, used
 
     def total(self) -> tuple[int, int]:
         """All objects, and their bytes."""
-        count = len(self._place_keys)
-        return int(self._place_objects[:count].sum()), int(self._place_used[:count].sum())
+        sums = self._place_table[:, : len(self._place_keys)].sum(axis=1)
+        return int(sums[_OBJECTS]), int(sums[_USED])
 
     # Roots.
 
@@ -479,10 +483,10 @@ class HeapWalk:
         are, `edges` their addresses. Returns what was reached, and by which references.
         """
         rows = np.arange(len(starts))
-        periods = self._periods[places]
+        periods = self._place_table[_PERIOD, places]
         offsets = np.where(periods > 0, offsets % np.maximum(periods, 1), offsets)
         # Of unknown objects, it does not matter where.
-        offsets[self._place_types[places] == UNKNOWN] = 0
+        offsets[self._place_table[_TYPE, places] == UNKNOWN] = 0
         np.clip(offsets, 0, _MAX_OFFSET, out=offsets)
         steps = self._known_steps.of((places.astype(np.int64) << _SHIFT) | offsets)
         are = (self._step_table[2][steps] != 0) & self.marks.are_unset(starts)
@@ -500,7 +504,7 @@ class HeapWalk:
             steps = self._asked(steps, asks, edges, starts)
         headers = self._headers_of(starts, spans)
         sizes = np.minimum(self.slots.size_number[spans].astype(np.int64), _LOW)
-        keys = (steps << 41) | (headers << 21) | (sizes << 1) | is_first[rows]
+        keys = (steps << _STEP_AT) | (headers << _HEADER_AT) | (sizes << _SIZE_AT) | is_first[rows]
         reached = self._known_places.of(keys).astype(np.int32)
         return ReachedObjects(starts, spans, reached, edges), rows
 
@@ -516,7 +520,7 @@ class HeapWalk:
                     edges[rows].view(np.uint64),
                     (starts[rows] + self._base).view(np.uint64),
                 )
-                steps[rows] = self._known_arrivals.of((steps[rows] << 20) | kinds)
+                steps[rows] = self._known_arrivals.of((steps[rows] << _TYPE_BITS) | kinds)
         return steps
 
     def _headers_of(self, starts: Numbers, spans: npt.NDArray[np.int32]) -> Numbers:
@@ -535,6 +539,11 @@ class HeapWalk:
         unique, which = np.unique(words, return_inverse=True)
         headers[rows] = np.array([self.header(word) for word in unique.tolist()], np.int64)[which]
         return headers
+
+
+def _with_column(table: Numbers, number: int) -> Numbers:
+    """A table that has a column of this number: the same one, or one twice as wide."""
+    return table if number < table.shape[1] else np.concatenate([table, table], axis=1)
 
 
 class FewObjects:
@@ -596,9 +605,9 @@ class FewObjects:
                 at = (start & _IN_PAGE) >> 3
                 words: list[int]
                 if at + (size >> 3) <= _PAGE_WORDS:
-                    page = pages.get(start >> _PAGE_SHIFT)
+                    page = pages.get(start >> PAGE_SHIFT)
                     if page is None:
-                        page = pages[start >> _PAGE_SHIFT] = self._page(start)
+                        page = pages[start >> PAGE_SHIFT] = self._page(start)
                     words = page[at : at + (size >> 3)].tolist()
                 else:
                     words = self._words(start + base, size).tolist()
@@ -613,7 +622,8 @@ class FewObjects:
                     cell = relative >> 3 if is_dense else cell_of(relative)
                     if marks[cell >> 3] >> (cell & 7) & 1:
                         continue
-                    to = table[arenas[relative >> 26] + (relative >> 13 & 8191)]
+                    page_number = relative >> PAGE_SHIFT & _PAGE_IN_ARENA
+                    to = table[arenas[relative >> ARENA_SHIFT] + page_number]
                     if to < 0:
                         continue
                     begin = begins[to]
@@ -670,11 +680,11 @@ class FewObjects:
         return reached
 
     def _page(self, start: int) -> memoryview:
-        return self._words((start & ~_IN_PAGE) + self._base, _PAGE_BYTES)
+        return self._words((start & ~_IN_PAGE) + self._base, PAGE_BYTES)
 
     def _words(self, address: int, size: int) -> memoryview:
         try:
             data = self._memory.read(address, size & -8)
-        except UnreadableMemory:
+        except UnreadableMemory:  # what is gone refers to nothing, as in blocks()
             data = bytes(size & -8)
         return memoryview(data).cast("Q")

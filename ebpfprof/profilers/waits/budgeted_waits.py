@@ -179,7 +179,7 @@ class BudgetedWaits:
     def _add_part(self, now_ns: int) -> None:
         """Add what was recorded until now; what a window holds only counts once it has ended."""
         if self._part is _Part.NOTHING:
-            if self._thread:
+            if self._thread and not self._ending.has_come:  # else _finish() adds it
                 self._sums.add_pause(self._ran_since())
             return
         if self._part is not _Part.WINDOW:
