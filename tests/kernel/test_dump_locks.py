@@ -7,10 +7,12 @@ import json
 import pytest
 
 from ebpfprof.errors import ExitCode
-from tests.builds import builds
+from tests.builds import builds, in_full
 from tests.kernel.oncall_program import oncall
 from tests.kernel.parked_program import running
+from tests.kernel.programs import program
 from tests.kernel.verbs import verb
+from tests.targets_run import Target
 
 TYPES = {
     "lockShared": "sync.Mutex",
@@ -55,6 +57,19 @@ def test_locks_have_their_address_their_state_and_their_holder(version: str, mod
     assert (locks["readLater"]["readers"], locks["readLater"]["locked"]) == (0, True)
     assert locks["waitForGroup"]["counter"] == 3
     assert locks["waitForCond"]["waiters"] == 1
+
+
+@pytest.mark.parametrize("version", in_full("1.17", "1.18"))
+def test_a_wait_group_whose_semaphore_is_elsewhere_is_left_out(version: str) -> None:
+    """In Go 1.17, if its address is no multiple of eight: better no lock than a wrong one."""
+    with Target.start(program("unaligned", version)) as target:
+        _, aligned, other = target.ask("where", "groups").split()
+        dumped = verb("dump", "--json", "--apart", "0", "--pid", str(target.pid))
+    assert dumped.code == ExitCode.OK, dumped.stderr
+    waits = [load["waits_for"] for load in json.loads(dumped.stdout)["goroutines"]]
+    found = {int(each["lock"]["address"], 16) for each in waits if each and "lock" in each}
+    assert int(other) % 8 == (4 if version == "1.17" else 0)
+    assert found == ({int(aligned)} if version == "1.17" else {int(aligned), int(other)})
 
 
 @pytest.mark.parametrize(("version", "mode"), builds())

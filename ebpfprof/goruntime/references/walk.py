@@ -577,6 +577,7 @@ class FewObjects:
         magic, counts = slots.multipliers.data, slots.counts.data
         has_pointers, size_number = walk.has_pointers.data, slots.size_number.data
         header_words = walk.header_words.data
+        arena, page_at, in_arena = ARENA_SHIFT, PAGE_SHIFT, _PAGE_IN_ARENA  # locals are faster
         pages: dict[int, memoryview] = {}
         done = 0
         sums: dict[int, list[int]] = {}
@@ -622,8 +623,7 @@ class FewObjects:
                     cell = relative >> 3 if is_dense else cell_of(relative)
                     if marks[cell >> 3] >> (cell & 7) & 1:
                         continue
-                    page_number = relative >> PAGE_SHIFT & _PAGE_IN_ARENA
-                    to = table[arenas[relative >> ARENA_SHIFT] + page_number]
+                    to = table[arenas[relative >> arena] + (relative >> page_at & in_arena)]
                     if to < 0:
                         continue
                     begin = begins[to]
