@@ -15,6 +15,7 @@ from ebpfprof.process.process import Target as Process
 from ebpfprof.profile.references import References
 from tests.builds import in_full
 from tests.images.readers import opened
+from tests.kernel.acting_process import ActingProcess
 from tests.kernel.programs import program
 from tests.targets_run import Target
 
@@ -117,6 +118,32 @@ def test_a_heap_far_beyond_the_limits(large: ReferenceReader, seed: int) -> None
         widest=int(random.integers(1000, 50_000)), thin=int(random.integers(5, 500))
     )
     assert_all_is_counted(large.references(limits), MANY_PARTS)
+
+
+def test_what_was_read_from_an_object_that_is_cut_off_meanwhile_belongs_to_no_path() -> None:
+    """Cells are reached from rows alone, so none remains of a row that was dropped."""
+    changed, left = [], 0
+    cells = OF_A_PART["main.cell"] // OF_A_PART["main.row"]
+    with Target.start(program("largeheap")) as target:
+
+        def behind(_address: int, _data: bytes) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                target.ask("cut", "done")
+
+        def begun(_: int) -> None:
+            nonlocal left
+            left = chosen
+
+        for chosen in (4, 6, 8):  # some of which lie between reading the rows and their cells
+            target.ask("fill 1", "done")
+            with opened(ActingProcess(target.pid, behind)) as go:
+                references = ReferenceReader(go).references(WalkLimits(thin=0), begun)
+            found = by_type(references)
+            assert found["main.cell"] == cells * found["main.row"]
+            changed.append(references.changed)
+    assert max(changed) >= OF_A_PART["main.cell"]
 
 
 def test_what_changes_meanwhile_belongs_to_no_path() -> None:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-_MOST: Final = 1 << 20
+MOST: Final = 1 << 20
+"""So many keys are kept, of 16 bytes each: with more, all are forgotten."""
 _LAST: Final = (1 << 63) - 1
 """Behind all keys."""
 
@@ -42,7 +43,7 @@ class KeyNumbers:
         is_new = self._keys[rows] != keys
         if is_new.any():
             new = np.unique(keys[is_new])
-            if len(new) + len(self._keys) > _MOST:
+            if len(new) + len(self._keys) > MOST:
                 self._forget()
                 new = np.unique(keys)
             numbers = np.array([self._make(key) for key in new.tolist()], np.int64)

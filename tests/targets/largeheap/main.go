@@ -6,6 +6,7 @@
 //	fill N   adds N parts of each shape, about 0.6 MiB together, and collects garbage
 //	tables N adds N tables of 1 MiB, each of 131,072 pointers to what other shapes have
 //	churn    has a goroutine replace 100 records of the map, again and again
+//	cut      sets all pointers to rows to nil
 package main
 
 import (
@@ -199,6 +200,10 @@ func main() {
 			addTables(harness.Number(words[1]))
 		case "churn":
 			go churn()
+		case "cut":
+			for i := range rows {
+				rows[i] = nil
+			}
 		}
 		fmt.Println("done")
 	}

@@ -76,6 +76,11 @@ def test_few_waits_have_no_pace() -> None:
     assert paced(moments_of([dump(goroutine(1, "sync.Mutex.Lock", *LOCK))]), 1.0) is None
 
 
+def test_waits_that_all_begin_together_have_no_pace() -> None:
+    """A group of them is one event: how many began lately is known too badly."""
+    assert paced(moments_of(dumps(70 * MS, 60, together=10)), 1.8) is None
+
+
 def test_waits_that_began_after_the_last_sample_do_not_count() -> None:
     """A dump reads goroutines that moved meanwhile again, so it finds too many of these."""
     observed = dumps(18 * MS, 200)

@@ -8,6 +8,7 @@ import struct
 import numpy as np
 import pytest
 
+from ebpfprof.goruntime.references import key_numbers
 from ebpfprof.goruntime.references.key_numbers import KeyNumbers
 from ebpfprof.goruntime.references.marks import Marks
 from ebpfprof.goruntime.references.parts import BLOCK_BYTES, blocks
@@ -45,6 +46,21 @@ def test_keys_are_asked_for_once() -> None:
     assert known.of(np.array([2, 7, 5], np.int64)).tolist() == [20, 70, 50]
     assert known.of(np.zeros(0, np.int64)).tolist() == []
     assert sorted(asked) == [2, 5, 7]
+
+
+def test_a_bounded_number_of_keys_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_numbers, "MOST", 4)
+    asked: list[int] = []
+
+    def make(key: int) -> int:
+        asked.append(key)
+        return key * 10
+
+    known = KeyNumbers(make)
+    for first in (1, 4, 1):  # the others were forgotten
+        keys = np.arange(first, first + 3)
+        assert known.of(keys).tolist() == (10 * keys).tolist()
+    assert asked == [1, 2, 3, 4, 5, 6, 1, 2, 3]
 
 
 class _Pages:
@@ -107,3 +123,6 @@ def test_many_parts_come_in_blocks() -> None:
 def test_what_is_not_mapped_reads_as_zero() -> None:
     starts = [4096, 8192, 65536, 131072]
     assert first_words(_Pages(8192), starts, [64] * 4) == [4096, 0, 0, 0]
+    # Not as what was read before, into the same buffer.
+    starts = [BLOCK_BYTES, 1 << 30]
+    assert first_words(_Pages(2 * BLOCK_BYTES), starts, [BLOCK_BYTES, 64]) == [BLOCK_BYTES, 0]
