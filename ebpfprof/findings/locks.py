@@ -41,6 +41,7 @@ _LEAST_LONG_NS: Final = 5_000_000  # a shorter wait is not worth a word
 _QUEUE: Final = 3  # goroutines that wait for a lock which is free: fewer are about to get it
 _RUNS: Final = 0.5
 """Of the time for which goroutines wait: with more CPU time below it, its holder mostly runs."""
+_UNSEEN: Final = "No sample showed who holds it. A longer --duration may."
 _MUTEX: Final = "sync.Mutex"
 _LOCKS: Final = (_MUTEX, "sync.RWMutex")
 
@@ -156,7 +157,7 @@ def _held(evidence: Evidence, lock: _Contended, moments: Sequence[_LockMoment]) 
     # The stack of a goroutine that runs is not known.
     if time.runs_in and locked and not is_seen and time.cpu_ns >= _RUNS * held_ns:
         return [f"Its holder runs, mostly in {place(time.runs_in)}."]
-    return time.sentences()
+    return time.sentences() or [_UNSEEN]
 
 
 def _moment(moment: GoroutineMoment, lock: _Contended) -> _LockMoment | None:
