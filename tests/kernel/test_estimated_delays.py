@@ -29,6 +29,7 @@ BLOCK = Options(kinds=("block",), max_overhead=1)
 CROWD = 1500
 SECONDS = 4.0
 SIGMAS = 6
+FEW_WINDOWS = 4
 SLOW, SLOW_S = 5, 0.7
 # A wait begins and ends between two samples; these come after about 30 ms.
 SAMPLE_NS = 100_000_000
@@ -105,10 +106,10 @@ def test_bursts_between_windows_have_gos_own_counts_and_delays(
     counted = {stack: value.count for stack, value in theirs.items() if value.count > often}
     count = sum(ours[stack].count for stack in counted)
     assert reports[0].coverage is not None
-    if reports[0].coverage.windows:
-        assert count == pytest.approx(sum(counted.values()), rel=0.2)
-    else:  # late on a busy machine, the first part used up the budget of all of this time
-        assert not is_ranked(count, sum(sample.count_variance for sample in profile.samples))
+    if is_ranked(count, sum(sample.count_variance for sample in profile.samples)):
+        assert count == pytest.approx(sum(counted.values()), rel=0.25)
+    else:  # on a busy machine there are few windows, and perhaps all of them lie between bursts
+        assert reports[0].coverage.windows <= FEW_WINDOWS
     waited_ns = sum(value.delay_ns for value in ours.values())
     error_ns = SIGMAS * sqrt(sum(sample.variance for sample in profile.samples))
     gos_ns = sum(value.delay_ns for value in theirs.values())

@@ -250,9 +250,12 @@ def _correction(
     waited_ns, mean = seen.ns - seen.long_ns, _mean_wait(short, sums.seen(stack).parks, cut_off)
     if seen.hits >= _ENOUGH_HITS and waited_ns > 0 and mean.value >= _SHORT_NS / 2:
         count = waited_ns / mean.value * short.count / (short.count + cut_off)
-        of_mean = (_LONGER_NS**2 + mean.variance) / mean.value**2
-        relative = seen.variance / waited_ns**2 + of_mean + _disturbance(mean.value) ** 2
-        of_samples = _Value(count, relative * count**2)
+        longer = (_LONGER_NS / mean.value) ** 2 + _disturbance(mean.value) ** 2
+        variance = (seen.variance / waited_ns**2 + longer) * count**2
+        # A mean that is too long, as one of few waits lasted for long by chance, makes the count
+        # too small, but not more precise.
+        variance += mean.variance / mean.value**2 * max(count, short.count) ** 2
+        of_samples = _Value(count, variance)
         count, by_runs = _combined(_Value(short.count, by_runs), of_samples)
         return count / short.count, by_runs
     return 1.0, by_runs

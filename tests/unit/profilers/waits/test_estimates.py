@@ -416,11 +416,21 @@ def test_the_time_in_samples_counts_the_waits_of_windows_if_it_knows_better() ->
     row, by_runs = block_row(BUSY, {key(A): seen}), block_row(BUSY)
     # As the time, which is 5 % too long, or so; 2 us of each of 1 ms; as that of 10 waits varies.
     of_time = seen.as_uncertain().variance / (700 * MS) ** 2 + 0.05**2
-    of_samples = 700**2 * (of_time + 0.002**2 + 2 / 10)
+    of_samples = 700**2 * (of_time + 0.002**2) + 800**2 * 2 / 10
     precisions = 1 / by_runs.count_variance, 1 / of_samples
     assert row.count_variance == pytest.approx(1 / sum(precisions))
     expected = 800 * precisions[0] + 700 * precisions[1]
     assert row.count - 3 == pytest.approx(expected / sum(precisions))
+
+
+def test_a_long_wait_that_windows_met_by_chance_makes_counts_no_smaller() -> None:
+    """80,000 waits of 1 ms, and one of 1 s, which windows have as eight: their mean is 2 ms."""
+    waits = [*[tracked(100, MS)] * 9, tracked(99, MS) + tracked(1, 1000 * MS)]
+    sums = windows(*[{A: each} for each in waits])
+    seen = SampledStack(ns=81_000.0 * MS, hits=8100, ended=8100, variance=(800.0 * MS) ** 2)
+    row, by_runs = block_row(sums, {key(A): seen}), block_row(sums)
+    assert row.count == pytest.approx(80_000, rel=0.01)
+    assert row.count_variance == pytest.approx(by_runs.count_variance, rel=0.01)
 
 
 @pytest.mark.parametrize(
