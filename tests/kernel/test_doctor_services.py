@@ -21,7 +21,7 @@ _SERVICES = ("leak", "movingleak", "healthy", "deadlock")
 def services() -> Iterator[dict[str, Target]]:
     programs = {name: program(f"services/{name}") for name in _SERVICES}
     with ExitStack() as held:
-        # The moving leak last: the longer it runs, the smaller a part is what it grows by in a second.
+        # The moving leak last: the longer it runs, the smaller is the part that comes in a second.
         started = {
             name: held.enter_context(Target.start(programs[name]))
             for name in sorted(_SERVICES, key=lambda name: name == "movingleak")

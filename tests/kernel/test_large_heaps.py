@@ -120,26 +120,32 @@ def test_a_heap_far_beyond_the_limits(large: ReferenceReader, seed: int) -> None
     assert_all_is_counted(large.references(limits), MANY_PARTS)
 
 
+def references_cut_after(target: Target, reads: int) -> References:
+    """The references of a target that sets pointers to nil after so many reads of the heap."""
+    left = 0
+
+    def begun(_: int) -> None:
+        nonlocal left
+        left = reads
+
+    def behind(_address: int, _data: bytes) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            target.ask("cut", "done")
+
+    with opened(ActingProcess(target.pid, behind)) as go:
+        return ReferenceReader(go).references(WalkLimits(thin=0), begun)
+
+
 def test_what_was_read_from_an_object_that_is_cut_off_meanwhile_belongs_to_no_path() -> None:
     """Cells are reached from rows alone, so none remains of a row that was dropped."""
-    changed, left = [], 0
+    changed = []
     cells = OF_A_PART["main.cell"] // OF_A_PART["main.row"]
     with Target.start(program("largeheap")) as target:
-
-        def behind(_address: int, _data: bytes) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                target.ask("cut", "done")
-
-        def begun(_: int) -> None:
-            nonlocal left
-            left = chosen
-
-        for chosen in (4, 6, 8):  # some of which lie between reading the rows and their cells
+        for reads in (4, 6, 8):  # some of which lie between reading the rows and their cells
             target.ask("fill 1", "done")
-            with opened(ActingProcess(target.pid, behind)) as go:
-                references = ReferenceReader(go).references(WalkLimits(thin=0), begun)
+            references = references_cut_after(target, reads)
             found = by_type(references)
             assert found["main.cell"] == cells * found["main.row"]
             changed.append(references.changed)
