@@ -209,8 +209,8 @@ class LaunchedProgram(Closing):
         if _ptrace(_SEIZE, self.pid, _O_TRACEEXEC | _O_EXITKILL):
             with suppress(ChannelError):  # it was killed
                 channel.send(None)
-        else:
-            self._refusal = _not_traced(ctypes.get_errno())
+        elif (code := ctypes.get_errno()) and not self.has_ended:  # no zombie can be traced
+            self._refusal = _not_traced(code)
             self.send(signal.SIGKILL)
         while (stop := self._next_stop()) is not None:
             number, event = stop & 0xFF, stop >> 8

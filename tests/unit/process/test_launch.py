@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
-from ebpfprof.errors import CommandNotFound, CommandNotRunnable, PermissionDenied
+from ebpfprof.errors import CommandNotFound, CommandNotRunnable, EbpfprofError, PermissionDenied
 from ebpfprof.process.launch import LaunchedProgram
 from ebpfprof.process.process import Target
 from tests.kernel.unharmed import await_true
@@ -113,6 +114,18 @@ def test_what_can_not_be_run_has_a_reason(tmp_path: Path) -> None:
     assert "can't be executed: File name too long" in refusal(CommandNotRunnable, "a" * 300)
     with pytest.raises(CommandNotFound):
         LaunchedProgram([""])
+
+
+def test_a_program_that_is_killed_before_it_begins_has_that_as_its_reason() -> None:
+    before = {child.pid for child in psutil.Process().children()}
+
+    def kill() -> None:
+        (forked,) = (one for one in psutil.Process().children() if one.pid not in before)
+        forked.kill()
+        await_true(lambda: forked.status() == psutil.STATUS_ZOMBIE, "its end")
+
+    with pytest.raises(EbpfprofError, match=r"^cat was killed before it began\.$"):
+        LaunchedProgram(("cat",), on_forked=kill)
 
 
 def test_a_program_that_another_one_traces_can_not_be_traced() -> None:
