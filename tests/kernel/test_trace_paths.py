@@ -19,6 +19,7 @@ from tests.kernel.test_trace_command import started, trace, working
 from tests.targets_run import DEADLINE_S, Target
 
 NS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+HALF = 0.5
 ROUNDING = 0.006  # of three digits
 OWN = ("own CPU", "run queue", "ran, thread without a processor", "system call")
 
@@ -110,7 +111,11 @@ def test_requests_of_a_connection_and_what_the_lock_s_holder_did_meanwhile(tmp_p
     assert reported["waited_ns"] <= (lock.ns + own_ns) * most
     assert network.ns <= min(reported["read_ns"], lock.ns) * most
     assert reported["handled_ns"] <= sum(row.ns for row in tree if row.depth == 0) * most
-    assert re.search(
+    # On a busy machine the slowest may have waited for a processor instead, or the holder did.
+    slowest = rows(output, "The slowest")
+    took_ns = sum(row.ns for row in slowest if row.depth == 0)
+    by_network_ns = sum(row.ns for row in slowest if row.text == network.text)
+    assert by_network_ns < HALF * took_ns or re.search(
         r"The slowest: .*\n\d+ % of that time it waited for main.cache \(sync.Mutex.Lock\), held "
         rf"by main.main.func2, which waited for the network \({addresses['backend']}\)\.",
         output,

@@ -66,8 +66,9 @@ class BudgetedWaits:
         """The `lease` says how much of the target's CPU time the probes may take; 0: no bound.
 
         `index` is its number in `waits`. `only_one_in_eight`: it does not begin with every wait.
-        `begin_sampling` is called when not every wait is recorded any more. `least_turn_ns` returns
-        how long a pause and its window last at least.
+        `begin_sampling` is called when not every wait is recorded any more, and may be called
+        twice: the last time counts. `least_turn_ns` returns how long a pause and its window last at
+        least.
         """
         self.failure: Exception | None = None
         """The error that ended the recording early; None without one."""
@@ -222,8 +223,7 @@ class BudgetedWaits:
             if self._is_eighth_affordable():
                 self._thin()
             else:
-                self._begin_sampling()
-                self._close()
+                self._close(self._begin_sampling)
                 self._record_windows()
         run_as_others()
         while not self._ending.has_come:
@@ -280,11 +280,12 @@ class BudgetedWaits:
 
     def _thin(self) -> None:
         """From now on record one wait in eight."""
-        self._begin_sampling()
+        self._begin_sampling()  # these probes have to know of samples from the first wait on
         with self._lock:
             if self._ending.has_come:  # it may have since the budget was overdrawn
                 return
             begun_ns = self._waits.attach_one_in_eight(self._index, self._go, self._started_ns)
+            self._begin_sampling()  # again: what ended until now was recorded wait by wait
             self._add_part(min(begun_ns, self._stopped_ns))
             self._part, self._part_begun_ns = _Part.ONE_IN_EIGHT, begun_ns
             self._runs_begin(begun_ns)
@@ -318,16 +319,19 @@ class BudgetedWaits:
             self._spending.wait_for_end(self._ending, begun_ns + window_ns, more_ns=more_ns)
             self._close()
 
-    def _close(self) -> None:
-        """End the present part, and note what it cost."""
-        was, end_ns = self._end_part()
+    def _close(self, then: Callable[[], None] = lambda: None) -> None:
+        """End the present part, and note what it cost; `then` is called once nothing is recorded.
+
+        To detach the probes may take long.
+        """
+        was, end_ns = self._end_part(then)
         self._spending.update()
         spent_ns = self._spending.budget.spent_ns - self._spent_before_ns
         if was is _Part.EVERY_WAIT:
             spent_ns /= TRACKING_PERIOD
         self._spending.budget.note_window(spent_ns, max(1, end_ns - self._part_begun_ns), 0)
 
-    def _end_part(self) -> tuple[_Part, int]:
+    def _end_part(self, then: Callable[[], None] = lambda: None) -> tuple[_Part, int]:
         """End the present part, add what it held, and detach the probes.
 
         Returns which it was, and when it ended.
@@ -335,6 +339,7 @@ class BudgetedWaits:
         with self._lock:
             self._waits.stop_recording(self._index)
             end_ns = min(kernel_now_ns(), self._stopped_ns)
+            then()
             if self._part is _Part.WINDOW:
                 self._add_window(end_ns, self._ran_since())
             else:
