@@ -11,10 +11,10 @@ highest priority, so that other programs on the machine count for less; the targ
 and, of the server, the client share the processors.
 
 Prints tables in Markdown. With --write they go to docs/performance.md and docs/costs.md, pictures
-to docs/images, all numbers to tests/bench/cost.json; --redraw does that with the numbers of the
-last run. --one-in-eight measures only what the tables of one wait in eight have, and writes only
-these, and tests/bench/eighth.json. The exit status is 1 if a promise was broken
-(tests/bench/costresults).
+to docs/images, all numbers to tests/bench/cost.json, where parts that --parts leaves out stay as
+they were; --redraw does that with the numbers of the last run. --one-in-eight measures only what
+the tables of one wait in eight have, and writes only these, and tests/bench/eighth.json. The exit
+status is 1 if a promise was broken (tests/bench/costresults).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from tests.bench.arms import ARMS, Arm, Profiler
 from tests.bench.costdocs import EIGHTH_ARMS, as_text, write_docs, write_eighth
 from tests.bench.costresults import (
     EIGHTH_FILE,
+    FIELDS_OF_PARTS,
     FILE,
     Accuracy,
     BpfRun,
@@ -73,7 +74,7 @@ WAIT_COST_ROUNDS: Final = 3
 WAYS_S: Final = 10.0
 QUICK_WAYS_S: Final = 3.0
 LONG_ROUND_S: Final = 1.0  # those of profilers with a bound
-PARTS: Final = ("costs", "accuracy", "growth", "bpf", "waits")
+PARTS: Final = tuple(FIELDS_OF_PARTS)
 EIGHTH_PARTS: Final = ("costs", "waits")
 
 
@@ -273,7 +274,9 @@ def main(words: list[str]) -> int:
     else:
         with first_of_all():
             results = measure(arguments)
-    if arguments.write:
+    if arguments.write and not arguments.redraw:
+        if arguments.parts:
+            results = Results.load(file).with_parts(results, arguments.parts.split(","))
         results.save(file)
     if arguments.write or arguments.redraw:
         write(results)

@@ -108,7 +108,9 @@ def machine_line(results: Results) -> str:
         f"{at.date}, {at.processor}, {at.cpus} CPUs, Linux {at.kernel}, Go {at.go}; "
         f"{' or '.join(map(str, rounds)) or 'no'} rounds each. "
         f"Programs of low priority took {at.niced:.0%} of "
-        f"the processors meanwhile, other guests of the machine {at.stolen:.0%}.\n"
+        f"the processors meanwhile, other guests of the machine {at.stolen:.0%}."
+        + "".join(f" Measured again: {part}, {date}." for part, date in results.later.items())
+        + "\n"
     )
 
 

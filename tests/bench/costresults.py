@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -23,6 +23,16 @@ BOUNDED: Final = "bounded"  # how the names of those begin that are given a boun
 AFFORDED_NS: Final = 1e7  # in a second: 1 % of one CPU
 FLOOR: Final = "floor"
 """The name of the arm that has empty BPF programs at the places of our block profile."""
+
+
+FIELDS_OF_PARTS: Final = {
+    "costs": ("workloads",),
+    "accuracy": ("accuracy",),
+    "growth": ("growth",),
+    "bpf": ("bpf",),
+    "waits": ("wait_costs", "ways"),
+}
+"""What each part of a measurement fills of its Results."""
 
 
 class ResultsError(Exception):
@@ -142,6 +152,14 @@ class Results:
     bpf: tuple[BpfRun, ...] = ()
     wait_costs: tuple[WaitCost, ...] = ()
     ways: tuple[Ways, ...] = ()
+    later: dict[str, str] = field(default_factory=dict)
+    """The dates of parts that were measured after the others."""
+
+    def with_parts(self, measured: Results, parts: Sequence[str]) -> Results:
+        """These results, with some parts as they were `measured` later."""
+        fields = {name: getattr(measured, name) for part in parts for name in FIELDS_OF_PARTS[part]}
+        later = self.later | dict.fromkeys(parts, measured.machine.date)
+        return replace(self, **fields, later=later)
 
     def save(self, path: Path = FILE) -> None:
         """Write them as JSON."""
@@ -172,6 +190,7 @@ class Results:
             tuple(BpfRun(**each) for each in row["bpf"]),
             tuple(WaitCost(**each) for each in row["wait_costs"]),
             tuple(Ways(**each) for each in row["ways"]),
+            dict(row.get("later", {})),
         )
 
 

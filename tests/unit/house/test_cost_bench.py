@@ -86,6 +86,20 @@ def test_saved_results_are_read_back(tmp_path: Path) -> None:
         Results.load(path)
 
 
+def test_a_part_that_is_measured_again_replaces_that_part_alone() -> None:
+    before = results(block=cost(8.5))
+    later = replace(
+        results(block=cost(1.5)),
+        machine=replace(before.machine, date="2026-02-03"),
+        accuracy={"ping-pong": {"bounded": Accuracy(3, 0.99, 0.5, -0.01)}},
+    )
+    found = before.with_parts(later, ["accuracy"])
+    assert (found.accuracy, found.workloads) == (later.accuracy, before.workloads)
+    line = tables(found)["machine"]
+    assert line.startswith("2026-01-02, ")
+    assert line.endswith(" Measured again: accuracy, 2026-02-03.\n")
+
+
 def test_each_profiler_is_a_row_and_each_workload_a_column() -> None:
     found = tables(results(block=cost(8.5, 0.25, own=0.0123), go_cpu=cost(1.01)))
     assert found["costs"].splitlines() == [
