@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path as FilePath
+from time import monotonic
 from unittest import mock
 
 import jsonschema
@@ -27,7 +28,7 @@ from tests.images.readers import opened
 from tests.kernel.kernel_state import has_probes
 from tests.kernel.programs import TARGETS, program
 from tests.kernel.test_memory_command import ROOT
-from tests.targets_run import Target
+from tests.targets_run import DEADLINE_S, Target
 from tests.toolchains import toolchain
 
 COMMAND = (sys.executable, "-m", "ebpfprof", "memory")
@@ -367,6 +368,19 @@ def test_goroutines_that_can_never_continue(version: str) -> None:
     if version == NEWEST:
         assert {*leaked.ids} <= of_runtime
         assert len(of_runtime) == STARTED * len(expected)
+
+
+def test_the_main_goroutine_that_waits_for_ever_is_no_leak() -> None:
+    with Target.start(program("mainwaits")) as target, opened(Process(target.pid)) as go:
+        leaks: tuple[int, ...] = ()
+        until = monotonic() + DEADLINE_S
+        while not leaks:  # the other one may not wait yet
+            assert monotonic() < until
+            leaks = tuple(ReferenceReader(go).leaked().ids)
+        (leak,) = leaks
+        states = {one.goid: one.state for one in GoroutineScanner(go).scan().goroutines}
+    assert states[leak] == states[1] == "chan receive"
+    assert leak != 1
 
 
 @pytest.mark.full

@@ -60,6 +60,7 @@ BORDERS = {
     "ebpfprof.profilers.waits.collector.WaitsCollector.pause": _SLOW,
     "ebpfprof.profilers.waits.collector.target_fields": "stacks that can't be read",
     "ebpfprof.profilers.waits.estimates.estimates": _KEPT,
+    "ebpfprof.profilers.waits.long_waits.LongWaits.begin": _SLOW,
     "ebpfprof.profilers.waits.open_recorder.read_parked": _MEANWHILE,
     "ebpfprof.profilers.waits.pair_table.PairTable.sums": "to see what the kernel has",
     "ebpfprof.profilers.waits.probe_sites.SiteTable.probes": "the last probes of many are refused",
