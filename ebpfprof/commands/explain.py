@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,12 +12,14 @@ import click
 from ebpfprof.commands.shared_options import (
     duration_option,
     json_option,
+    last_option,
     opening_options,
 )
 from ebpfprof.commands.target_options import target_options
 from ebpfprof.commands.verb import Verb
 
 if TYPE_CHECKING:
+    from ebpfprof.commands.seconds_before import SecondsBefore
     from ebpfprof.goruntime.open_processes import OpenOptions
 
 _SECONDS: Final = 10
@@ -40,6 +43,10 @@ _SECONDS: Final = 10
     help="Observe again and again, and print nothing until requests are slow or goroutines are "
     "stuck. Then record for 15 s, keep a dump, profiles and a trace in a folder, and end.",
 )
+@last_option(
+    help="With --wait-for-trouble: trace the process all the time, within 5 % of its CPU time, and "
+    "keep that long before the trouble, too. It is noticed at the end of --duration.",
+)
 @click.option(
     "-o",
     "--output",
@@ -56,6 +63,7 @@ def command(
     duration_s: float,
     watch: bool,
     wait_for_trouble: bool,
+    last_s: float | None,
     folder: Path | None,
     as_json: bool,
     is_long: bool,
@@ -63,9 +71,10 @@ def command(
 ) -> int:
     """Say what is wrong with a process: the worst first, with evidence and what to type next.
 
-    It places no probe in the process. It samples goroutines, the CPU, and the counters of Go's
-    runtime and of the kernel. Shares are of the time of requests, or of all goroutines that are not
-    idle; what is not well above its threshold, within its error, is not reported.
+    It places no probe in the process, but with --last. It samples goroutines, the CPU, and the
+    counters of Go's runtime and of the kernel. Shares are of the time of requests, or of all
+    goroutines that are not idle; what is not well above its threshold, within its error, is not
+    reported.
 
     The exit code is 0 if nothing was found, 15 if anything was. `ebpfprof 1234` is the same as
     `ebpfprof explain 1234`.
@@ -91,6 +100,8 @@ def command(
         raise click.UsageError("Choose --watch or --wait-for-trouble.")
     if folder and not wait_for_trouble:
         raise click.UsageError("-o needs --wait-for-trouble.")
+    if last_s is not None and not wait_for_trouble:
+        raise click.UsageError("--last needs --wait-for-trouble.")
     refusal: PermissionDenied | None = None
     try:
         require_capabilities()
@@ -99,12 +110,13 @@ def command(
         refusal = error
     options = observation_options(opening, has_bpf=refusal is None)
     allow_many()
-    kept = None
+    kept = before = None
     if wait_for_trouble:
         from ebpfprof.commands.trouble import KeptEvidence, evidence_options
 
         kept_options = evidence_options(opening)
-        kept = KeptEvidence(folder, kept_options)
+        before = _seconds_before(pids, opening, last_s) if last_s is not None else None
+        kept = KeptEvidence(folder, kept_options, before)
         give_up_before_recording(kept_options, writes=True, pids=pids)
     else:
         give_up_before_recording(options, pids=pids)
@@ -116,6 +128,8 @@ def command(
                 observer = interruptible(lambda: Observer(live, pids, duration_s))
             except PermissionDenied as error:
                 raise refusal or error from error
+            if before is not None:
+                interruptible(partial(held.enter_context, before))
         if kept is None:
             give_up_probing(options)
         signals.end_recording_only()
@@ -131,3 +145,12 @@ def command(
         if kept is not None:
             return explaining.wait_for_trouble(kept)
         return explaining.watch() if watch else explaining.once()
+
+
+def _seconds_before(pids: list[int], opening: OpenOptions, last_s: float) -> SecondsBefore:
+    from ebpfprof.commands.seconds_before import MOST, SecondsBefore
+    from ebpfprof.commands.trouble import TRACE_OVERHEAD
+
+    if len(pids) > MOST:
+        raise click.UsageError(f"With --last, choose at most {MOST} processes, not {len(pids)}.")
+    return SecondsBefore(pids, opening, last_s, TRACE_OVERHEAD)

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,16 +27,20 @@ from ebpfprof.tracing.recorder import TraceOptions, TraceRecorder
 from ebpfprof.tracing.timelines import timeline_of
 
 if TYPE_CHECKING:
+    from ebpfprof.commands.seconds_before import SecondsBefore
     from ebpfprof.findings.evidence import Evidence
     from ebpfprof.findings.rules import Explanation
     from ebpfprof.goruntime.open_processes import OpenOptions
     from ebpfprof.goruntime.process import GoTarget
     from ebpfprof.system.signals import Signals
+    from ebpfprof.timeline.model import Timeline
 
 _KINDS: Final = ("block", "mutex", "cpu")
 _PROFILES_S: Final = 10.0
 _TRACE_S: Final = 5.0
-_TRACE_OVERHEAD: Final = 5.0  # percent, as `trace` has it
+TRACE_OVERHEAD: Final = 5.0
+"""Percent, as `trace` has it."""
+_BEFORE: Final = "before.html"
 _APART_S: Final = 1.0
 _WIDTH: Final = 80
 
@@ -51,18 +56,21 @@ def evidence_options(opening: OpenOptions) -> Options:
 
 
 class KeptEvidence:
-    """A folder with the explanation, a dump, a trace and profiles of a process in trouble.
+    """A folder with the explanation, a dump, traces and profiles of a process in trouble.
 
     What can't be recorded is reported, and does not affect the rest.
     """
 
-    def __init__(self, folder: Path | None, options: Options) -> None:
+    def __init__(
+        self, folder: Path | None, options: Options, before: SecondsBefore | None = None
+    ) -> None:
         """Without `folder` it is NAME-PID-DATE-TIME here. Raises OutputError if it can't be made.
 
-        It is made once there is something to keep.
+        It is made once there is something to keep. `before` has the seconds before the trouble.
         """
         self._folder = folder
         self._options = options
+        self._before = before
         self.files: list[str] = []
         self.problems: list[str] = []
         """What is not kept, and why, in sentences."""
@@ -77,6 +85,10 @@ class KeptEvidence:
     def keep(self, evidence: Evidence, words: Explanation, signals: Signals) -> None:
         """Record and write all of it. A signal ends recordings early. Raises OutputError."""
         program = evidence.program
+        timelines: list[Timeline] = []
+        if before := self._before:  # first of all: these seconds pass
+            timeline = partial(before.timeline, program.pid)
+            self._try(_BEFORE, lambda: timelines.append(interruptible(timeline)))
         if self._folder is None:
             when = time.localtime()
             self._folder = Path(default_name(program.name, program.pid, "", when, "").rstrip("."))
@@ -86,6 +98,8 @@ class KeptEvidence:
         row = explanation.as_json(evidence, words)
         document = explanation.document(FaultFound.exit_code, [row])
         self._write("explanation.json", f"{document}\n".encode())
+        for timeline_before in timelines:
+            self._write_timeline(_BEFORE, timeline_before)
         self._try("goroutines.txt", lambda: self._dump(program.pid))
         self._try("trace.html", lambda: self._trace(program.pid, signals))
         self._try(listed(_KINDS), lambda: self._record(program.pid, signals))
@@ -117,15 +131,18 @@ class KeptEvidence:
     def _trace(self, pid: int, signals: Signals) -> None:
         with ExitStack() as held:
             go = self._opened(pid, held)
-            options = TraceOptions(max_overhead=_TRACE_OVERHEAD)
+            options = TraceOptions(max_overhead=TRACE_OVERHEAD)
             recorder = held.enter_context(TraceRecorder(go, options))
             recorder.load()
             recorder.start()
             recorder.record(_TRACE_S, lambda _: signals.came)
             recorder.stop()
             timeline = interruptible(lambda: timeline_of(recorder.recorded()))
-            data = interruptible(lambda: formats.FORMATS["html"].encode_timeline(timeline))
-        self._write("trace.html", data)
+        self._write_timeline("trace.html", timeline)
+
+    def _write_timeline(self, name: str, timeline: Timeline) -> None:
+        encode = formats.FORMATS["html"].encode_timeline
+        self._write(name, interruptible(lambda: encode(timeline)))
 
     def _opened(self, pid: int, held: ExitStack) -> GoTarget:
         files = held.enter_context(WorkerFileOpener())

@@ -22,7 +22,7 @@ from ebpfprof.errors import EbpfprofError, ExitCode
 from ebpfprof.export import pprof
 from ebpfprof.goruntime.open_processes import OpenOptions
 from ebpfprof.observing.observer import Observer, observation_options, open_session
-from tests.kernel.kernel_state import has_probes
+from tests.kernel.kernel_state import has_probes, probed
 from tests.kernel.programs import program
 from tests.kernel.screens import screen
 from tests.kernel.test_doctor import failing
@@ -225,7 +225,7 @@ def test_watch_prints_what_changes(pids: list[str]) -> None:
 def test_trouble_is_reported_and_evidence_kept(tmp_path: Path, services: dict[str, Target]) -> None:
     names = ("healthy", "hotlock")
     pids = ",".join(str(services[name].pid) for name in names)
-    arguments = (pids, "--wait-for-trouble", "-d", "0.5", "-o", "kept", "--json")
+    arguments = (pids, "--wait-for-trouble", "-d", "0.5", "--last", "5", "-o", "kept", "--json")
     with running(*arguments, folder=tmp_path) as process:
         assert process.stderr is not None
         while not (tmp_path / "kept" / "goroutines.txt").exists():
@@ -241,7 +241,7 @@ def test_trouble_is_reported_and_evidence_kept(tmp_path: Path, services: dict[st
     assert kept["problems"] == []
     assert sorted(path.name for path in folder.iterdir()) == sorted(kept["files"])
     assert set(kept["files"]) == {
-        *("explanation.txt", "explanation.json", "goroutines.txt", "trace.html"),
+        *("explanation.txt", "explanation.json", "goroutines.txt", "before.html", "trace.html"),
         *("block.pb.gz", "mutex.pb.gz", "cpu.pb.gz"),
     }
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -250,15 +250,23 @@ def test_trouble_is_reported_and_evidence_kept(tmp_path: Path, services: dict[st
     assert read((folder / "explanation.json").read_text())["processes"] == [trouble]
     assert "goroutines of process" in (folder / "goroutines.txt").read_text()
     assert pprof.decode((folder / "block.pb.gz").read_bytes()).kind == "block"
-    assert (folder / "trace.html").read_text().startswith("<!DOCTYPE html>")
+    for name in ("before.html", "trace.html"):
+        assert (folder / name).read_text().startswith("<!DOCTYPE html>")
     again = verb("explain", *arguments, folder=tmp_path)
     assert again.code == ExitCode.OUTPUT_ERROR
     assert again.stderr == "ebpfprof: kept is there already: choose another folder with -o.\n"
-    assert not has_probes(services["hotlock"].pid)
+    assert not any(probed(services[name].pid) for name in names)
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--watch", "--wait-for-trouble"), ("-o", "kept"), ("--watch", "-o", "kept")]
+    "arguments",
+    [
+        ("--watch", "--wait-for-trouble"),
+        ("-o", "kept"),
+        ("--watch", "-o", "kept"),
+        ("--last", "5"),
+        ("--pid", "2,3,4,5", "--wait-for-trouble", "--last", "5"),
+    ],
 )
 def test_options_that_do_not_fit_are_refused(arguments: tuple[str, ...], pids: list[str]) -> None:
     assert verb("explain", pids[0], *arguments).code == ExitCode.USAGE

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.int64]
 
 _MAIN: Final = 1
-"""The main goroutine is no leak: many programs leave all work to others, and wait for ever in it. Go
-leaves it out if it does so in `select {}` (Go 1.27, runtime/mgc.go, findGoroutineLeaks)."""
+"""The main goroutine is no leak: many programs leave all work to others, and wait for ever in it.
+Go leaves it out if it does so in `select {}` (Go 1.27, runtime/mgc.go, findGoroutineLeaks)."""
 
 
 @dataclass(frozen=True, slots=True)
