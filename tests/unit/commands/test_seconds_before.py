@@ -8,13 +8,13 @@ import sys
 import pytest
 
 from ebpfprof.commands.seconds_before import SecondsBefore
-from ebpfprof.errors import TargetGone
+from ebpfprof.errors import NoSuchProcess
 from ebpfprof.goruntime.open_processes import OpenOptions
 
 
 def test_a_process_that_can_not_be_traced_has_a_reason_and_affects_no_other() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    with SecondsBefore([ended.pid], OpenOptions(), last_s=1.0, max_overhead=5.0) as before:
-        with pytest.raises(TargetGone):
-            before.timeline(ended.pid)
+    before = SecondsBefore([ended.pid], OpenOptions(), last_s=1.0, max_overhead=5.0)
+    with before, pytest.raises(NoSuchProcess):
+        before.timeline(ended.pid)
