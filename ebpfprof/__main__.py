@@ -72,7 +72,7 @@ def _run() -> int:
     except ExceptionGroup as group:
         codes = [_report(error) for error in group.exceptions]
         return codes[0]
-    except Exception as error:
+    except Exception as error:  # any error: its message and exit code are our output
         return _report(error)
 
 

@@ -268,3 +268,8 @@ class _Figures(Collector):
             for reason, count in sorted(counts.items()):
                 family.add_metric((reason,), count)
             yield family
+        yield CounterMetricFamily(
+            "ebpfprof_ring_notes_lost",
+            "Notes of findings, ends and unrecorded times that were not written.",
+            ring.unnoted,
+        )

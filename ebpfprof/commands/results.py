@@ -312,7 +312,7 @@ def _kept(errors: list[Exception]) -> Iterator[None]:
     """Append an exception to `errors` instead of raising it."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # any error: the caller reports it once all files are written
         errors.append(error)
 
 

@@ -93,7 +93,7 @@ class OutputFile:
         directory = _free_place(path, if_taken)
         try:
             fd = directory.create()
-        except BaseException as error:
+        except BaseException as error:  # Ctrl-C too: nobody else closes the folder
             directory.close()
             if not isinstance(error, OSError | ValueError):
                 raise
@@ -140,7 +140,7 @@ class OutputFile:
         first = path.name.removesuffix(self._suffix)
         for number in range(1, _MOST_NUMBERS):
             name = path.name if number == 1 else f"{first}-{number}{self._suffix}"
-            with suppress(FileExistsError):
+            with suppress(FileExistsError):  # the next number may be free
                 directory.publish(self._fd, name, self._owner, replaces=False)
                 self._name = str(path.with_name(name))
                 return
@@ -151,7 +151,7 @@ class OutputFile:
         if not self._open:
             return
         self._open = False
-        with suppress(OSError):
+        with suppress(OSError):  # no file is wanted any more
             os.close(self._fd)
         if self._directory is not None:
             self._directory.close()
@@ -192,7 +192,7 @@ def _free_place(path: Path, if_taken: IfTaken) -> OutputFolder:
     try:
         if if_taken != "number":
             directory.check_free(name, shown, replaces=if_taken == "replace")
-    except BaseException as error:
+    except BaseException as error:  # Ctrl-C too: nobody else closes the folder
         directory.close()
         if not isinstance(error, OSError | ValueError):
             raise
@@ -254,7 +254,7 @@ def _private_directory(data: bytes, suffix: str, owner: Owner | None) -> str:
         directory = above.make_private(name, owner)
         try:
             return _save(directory, f"{path}/{name}/{_rescued(suffix)}", data, owner)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no empty directory may stay
             above.remove_directory(name)
             raise
     finally:

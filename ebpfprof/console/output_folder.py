@@ -137,7 +137,7 @@ class OutputFolder:
         os.close(os.open(name, _NEW_FILE, _MODE, dir_fd=self._fd))
         try:
             self._replace(fd, name)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no empty file may stay
             os.unlink(name, dir_fd=self._fd)
             raise
 
@@ -162,7 +162,7 @@ class OutputFolder:
     def close(self) -> None:
         """Remove the unfinished file, if there is one, and close the directory."""
         if self._temporary is not None:
-            with suppress(OSError):
+            with suppress(OSError):  # another process may have removed it
                 os.unlink(self._temporary, dir_fd=self._fd)
             self._temporary = None
         os.close(self._fd)
@@ -180,7 +180,7 @@ class OutputFolder:
 
     def remove_directory(self, name: str) -> None:
         """Remove the empty directory `name`, if it can be done."""
-        with suppress(OSError):
+        with suppress(OSError):  # an empty directory does no harm
             os.rmdir(name, dir_fd=self._fd)
 
     def give(self, fd: int, owner: Owner | None) -> None:

@@ -74,7 +74,7 @@ def _show(command: list[str], text: str) -> bool:
         encoding = sys.stdout.encoding or "ascii"
         with suppress(BrokenPipeError):  # people may leave before the end
             pager.stdin.write(text.encode(encoding, "backslashreplace"))
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError):  # what was left to write
             pager.stdin.close()
         pager.wait()
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -25,7 +24,8 @@ class BackgroundTasks:
     ) -> _T:
         """Wait for the end of `work`; if the caller is cancelled, it continues in the background.
 
-        Then `undo` follows if `work` succeeded. Raises what `work` raises.
+        Then `undo` follows if `work` succeeded; asyncio logs what it raises. Raises what `work`
+        raises.
         """
         task = asyncio.ensure_future(work)
         try:
@@ -48,6 +48,8 @@ class BackgroundTasks:
 
 
 async def _undone(task: asyncio.Future[Any], undo: Callable[[], Awaitable[None]]) -> None:
-    with suppress(Exception):
+    try:
         await task
-        await undo()
+    except Exception:  # any error: nothing was done, and its caller is gone
+        return
+    await undo()

@@ -67,7 +67,7 @@ class Follower:
         """Survey the machine every SURVEY_S until the manager stops, if there is use for it."""
         stopping = self._manager.stopping
         while self._follows and not stopping.is_set():
-            with suppress(TimeoutError):
+            with suppress(TimeoutError):  # not stopping: the next survey is due
                 await asyncio.wait_for(stopping.wait(), SURVEY_S)
                 return
             await self.survey()

@@ -126,7 +126,7 @@ class Manager:
                 next_window_s += self.interval_s
                 await self._end_windows()
             self._forget_ended()
-            with suppress(TimeoutError):
+            with suppress(TimeoutError):  # not stopping: the next check is due
                 await asyncio.wait_for(self.stopping.wait(), CHECK_S)
 
     async def stop(self) -> None:

@@ -88,12 +88,12 @@ def open_plugins(
         mapped = objects.at(module.text)
         if mapped is None or mapped.elf is None:
             continue
-        with suppress(SymbolizerError, struct.error):
+        with suppress(SymbolizerError, struct.error):  # a plugin that we can't read has no probes
             code = GoBinary.open(mapped.elf, allow_unknown_version=True)
             is_module = code.module_start + mapped.bias == module.start
             if is_module and code.layout is binary.layout:
                 probed = None
-                with suppress(SymbolizerError, struct.error):
+                with suppress(SymbolizerError, struct.error):  # it has names, and no probes
                     probed = ProbedCode(code, mapped.bias, probe_sites(code))
                 plugins.append(GoPlugin(mapped.mapping.filename, code, mapped.bias, probed))
     return tuple(plugins)
@@ -139,7 +139,7 @@ def plugin_modules(target: Target, binary: GoBinary, load_bias: int) -> tuple[Pl
     offsets = (binary.layout.offset("moduledata", name) for name in ("next", "text"))
     next_offset, text_offset = offsets
     modules: list[PluginModule] = []
-    with suppress(EbpfprofError):
+    with suppress(EbpfprofError):  # then without plugins
         memory = target.memory
 
         def pointer(address: int) -> int:

@@ -88,6 +88,7 @@ def _has_runtime(elf: ElfFile) -> bool:
     if not _GO_SECTIONS & elf.sections.keys():
         return False
     info = None
+    # Without it: assume that it has a runtime.
     with suppress(SymbolizerError, struct.error), elf.allowance:
         info = read_build_info(elf)
     return info is None or info.settings.get("-buildmode") not in _PARTS

@@ -49,7 +49,7 @@ class KernelLog:
         self._begin = f"uprobe: {name}:".encode()
         self._leaks = 0
         self._fd = -1
-        with suppress(OSError):
+        with suppress(OSError):  # then leaks() is None
             self._fd = os.open(_KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             os.lseek(self._fd, 0, os.SEEK_END)
 
@@ -69,7 +69,7 @@ class KernelLog:
 
 def warn_in_kernel_log(text: str) -> None:
     """Add a line to the kernel's log, next to the kernel's own message about the same."""
-    with suppress(OSError):
+    with suppress(OSError):  # the user has the same text on stderr
         fd = os.open(_KERNEL_LOG, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, f"<{_WARNING}>ebpfprof: {text}\n".encode())

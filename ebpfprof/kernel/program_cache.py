@@ -52,7 +52,7 @@ def keep(key: str, made: dict[str, Any]) -> None:
             with open(fd, "wb") as file:
                 file.write(json.dumps(made).encode())
             os.rename(unfinished, key, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no unfinished file may stay
             os.unlink(unfinished, dir_fd=folder)
             raise
         _delete_the_oldest(folder)
@@ -66,7 +66,7 @@ def _folder() -> Iterator[int]:
     """
     if os.getuid() or os.geteuid():
         raise PermissionError("only root has a cache")
-    with contextlib.suppress(FileExistsError):
+    with contextlib.suppress(FileExistsError):  # it is checked below
         FOLDER.mkdir(0o700)
     fd = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | _OPEN)
     try:

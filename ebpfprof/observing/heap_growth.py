@@ -34,7 +34,7 @@ class HeapGrowthReader:
     def start(self) -> None:
         """Read the profile at the beginning."""
         go = self._go
-        with suppress(*_ENDS):
+        with suppress(*_ENDS):  # then it finds nothing
             buckets = HeapBuckets(
                 go.target.memory, go.binary.layout, heap_globals(go.binary), go.load_bias
             )
@@ -45,7 +45,7 @@ class HeapGrowthReader:
         """The stacks of which most more bytes are in use than at the beginning."""
         if self._buckets is None:
             return ()
-        with suppress(*_ENDS):
+        with suppress(*_ENDS):  # then it finds nothing
             after = _in_use(self._buckets.read())
             more = {stack: used - self._before.get(stack, 0) for stack, used in after.items()}
             least = _LEAST_SHARE * sum(used for used in more.values() if used > 0)
@@ -72,7 +72,7 @@ class HeapGrowthReader:
         from ebpfprof.goruntime.heap.memory_reader import read_memory  # few programs grow
 
         go = self._go
-        with suppress(*_ENDS):
+        with suppress(*_ENDS):  # then they are unknown
             memory = read_memory(go.target, go.binary, go.load_bias)
             return (memory.types or ())[:_MOST]
         return ()

@@ -29,7 +29,7 @@ class RuntimeReader:
     def __init__(self, go: GoTarget) -> None:
         """Find the counters; those of which the places are not found are None later."""
         self._memory: MemoryStatisticsReader | None = None
-        with suppress(SymbolizerError):
+        with suppress(SymbolizerError):  # then they are None
             self._memory = MemoryStatisticsReader(
                 go.target.memory, go.binary, memory_globals(go.binary), go.load_bias
             )
@@ -62,6 +62,6 @@ class RuntimeReader:
 
 def _read(read: Callable[[], _Value]) -> _Value | None:
     """What it reads; None if the memory can't be read."""
-    with suppress(TargetGone, UnreadableMemory):
+    with suppress(TargetGone, UnreadableMemory):  # then it is None
         return read()
     return None

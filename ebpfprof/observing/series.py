@@ -101,13 +101,13 @@ class SeriesReader:
         self._host = HostReader(process.target)
         self._runtime: RuntimeReader | None = None
         self._goroutines: StateCounter | None = None
-        with suppress(NotGoProgram):
+        with suppress(NotGoProgram):  # then only the kernel's counters are read
             self._open(process.go())
         self._before: ProcessMoment | None = None
 
     def _open(self, go: GoTarget) -> None:
         self._runtime = RuntimeReader(go)
-        with suppress(SymbolizerError):
+        with suppress(SymbolizerError):  # then there are no states
             self._goroutines = StateCounter(go, most=_MOST_GOROUTINES)
 
     def read(self) -> SeriesPoint:
@@ -125,7 +125,7 @@ class SeriesReader:
         return point
 
     def _states(self) -> Mapping[str, int] | None:
-        with suppress(TargetGone, UnreadableMemory, SymbolizerError):
+        with suppress(TargetGone, UnreadableMemory, SymbolizerError):  # then there are none
             return self._goroutines.read() if self._goroutines else None
         return None
 

@@ -99,7 +99,7 @@ class DebugFiles:
                 actual = self._crc32(fd, debug)
                 if actual != crc:
                     raise DoesNotFitError(f"its CRC is {actual:08x}, not {crc:08x}")
-        except BaseException:
+        except BaseException:  # Ctrl-C too: nobody else closes it
             debug.close()
             raise
         return debug

@@ -135,7 +135,7 @@ def _open_below(folder_fd: int, path: str, resolve: int) -> int:
 
 def _touch(fd: int) -> None:
     """Read pages from all over the file, only to see that the file system delivers them."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # the reader reports the error
         size = os.fstat(fd).st_size
         for part in range(_TOUCHED + 1):
             os.pread(fd, _PAGE_BYTES, max(0, size - _PAGE_BYTES) * part // _TOUCHED)

@@ -130,7 +130,7 @@ class LaunchedProgram(Closing):
                 return
             self._reap()
             raise self._refusal or _not_run(command[0], channel)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no stopped child may stay
             self._kill()
             self.close()
             raise
@@ -162,12 +162,12 @@ class LaunchedProgram(Closing):
     def wait_until_stopped(self) -> bool:
         """Wait until a child that is followed begins its next program; False if it has ended."""
         while True:
-            with suppress(queue.Empty):
+            with suppress(queue.Empty):  # wait again, after Python's signal handlers
                 return self._stops.get(timeout=_SIGNALS_S)
 
     def send(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):  # it has ended
             signal.pidfd_send_signal(self._pidfd, number)
 
     def wait(self) -> int:

@@ -152,7 +152,7 @@ class MappedObjects(Closing):
         self._warnings: dict[str, None] = {}
         self._root_fd = _open_root(target)
         self._main_id = _FileId.of(target.exe_fd)
-        with contextlib.suppress(ElfError):
+        with contextlib.suppress(ElfError):  # where it is mapped, it is read again, with a warning
             main = target.open_elf()
             self._images[self._main_id] = self._image(main, target.exe_name)
         self.refresh()

@@ -119,7 +119,7 @@ class Target(Closing):
             # Paths in /proc have only the pid. If the pinned process still runs, and has not called
             # exec, then all that was read belongs to the same program.
             self.require_running()
-        except BaseException as error:
+        except BaseException as error:  # Ctrl-C too: nobody else closes the files
             self.close()
             if isinstance(error, FileNotFoundError | ProcessLookupError):
                 raise NoSuchProcess(_gone(pid)) from error

@@ -154,7 +154,7 @@ class LiveSession(Closing):
             if target.users == 0:
                 try:
                     self._attach(target)
-                except BaseException:
+                except BaseException:  # Ctrl-C too: no probe may stay
                     self._detach(target)
                     self._require_running(target)  # that it ended says more
                     raise

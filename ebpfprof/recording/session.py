@@ -56,7 +56,7 @@ class Session(Closing):
         try:
             self._targets = [self._live.add(pid) for pid in pids]
             self._live.load()
-        except BaseException:
+        except BaseException:  # Ctrl-C too: the caller has no session to close
             self._live.close()
             raise
 

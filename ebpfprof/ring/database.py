@@ -79,7 +79,7 @@ class RingDatabase:
                     index._database.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
             with _typed_errors():
                 index._database.executescript(_FINDINGS)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: nobody else closes it
             index.close()
             raise
         return index
@@ -104,7 +104,7 @@ class RingDatabase:
             if mark != _MARK:
                 raise IndexDamagedError("ebpfprof did not create it")
             index._require_version(version)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: nobody else closes it
             index.close()
             raise
         return index
@@ -129,7 +129,7 @@ class RingDatabase:
             yield
             with _typed_errors():
                 self._execute("COMMIT")
-        except BaseException:
+        except BaseException:  # Ctrl-C too: all or nothing
             if self._database.in_transaction:
                 with _typed_errors():
                     self._execute("ROLLBACK")

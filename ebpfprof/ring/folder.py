@@ -59,7 +59,7 @@ class RingFolder:
         shown = printable(str(path))
         try:
             if create:
-                with suppress(FileExistsError):
+                with suppress(FileExistsError):  # it is checked below
                     os.mkdir(path, 0o700)
             fd = os.open(path, _FOLDER)
         except FileNotFoundError:
@@ -80,7 +80,7 @@ class RingFolder:
             raise RingError(f"{shown} can't be opened: {_reason(error)}.") from error
         try:
             _require_trust(os.fstat(fd), shown)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: nobody else closes it
             os.close(fd)
             raise
         return cls(fd, path)
@@ -115,7 +115,7 @@ class RingFolder:
         """
         try:
             if create:
-                with suppress(FileExistsError):
+                with suppress(FileExistsError):  # it is checked below
                     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
                     os.close(os.open(INDEX, flags, 0o600, dir_fd=self._fd))
             status = os.stat(INDEX, dir_fd=self._fd, follow_symlinks=False)
@@ -130,7 +130,7 @@ class RingFolder:
     def remove_index(self) -> None:
         """Remove the index. Raises OSError."""
         for name in _OF_INDEX:
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):  # it is gone already
                 os.unlink(name, dir_fd=self._fd)
 
     def write(self, path: str, data: bytes) -> tuple[str, int]:
@@ -139,7 +139,7 @@ class RingFolder:
         Raises OSError, OutputError. Then there is no file.
         """
         hour, _, name = path.partition("/")
-        with suppress(FileExistsError):
+        with suppress(FileExistsError):  # the hour has files already
             os.mkdir(hour, 0o700, dir_fd=self._fd)
             os.fsync(self._fd)
         folder = OutputFolder(os.open(hour, _FOLDER, dir_fd=self._fd))
@@ -168,10 +168,10 @@ class RingFolder:
 
         Raises OSError.
         """
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # it is gone already
             with self._hour(path) as (hour, name):
                 os.unlink(name, dir_fd=hour)
-            with suppress(OSError):
+            with suppress(OSError):  # other files are in it
                 os.rmdir(path.partition("/")[0], dir_fd=self._fd)
 
     def files(self) -> Iterator[tuple[str, int]]:
@@ -186,7 +186,7 @@ class RingFolder:
                 continue  # pruned meanwhile, or no folder
             try:
                 for name in sorted(filter(_NAME.fullmatch, os.listdir(fd))):
-                    with suppress(OSError):
+                    with suppress(OSError):  # pruned meanwhile
                         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
                         if stat.S_ISREG(status.st_mode):
                             yield f"{hour}/{name}", taken(status)
@@ -196,7 +196,7 @@ class RingFolder:
     def remove_unfinished(self) -> None:
         """Remove what a writer that was killed left behind. Raises OSError."""
         for hour in filter(_HOUR.fullmatch, os.listdir(self._fd)):
-            with suppress(OSError):
+            with suppress(OSError):  # pruned meanwhile; else the next start tries again
                 fd = os.open(hour, _FOLDER, dir_fd=self._fd)
                 try:
                     names = os.listdir(fd)
@@ -251,7 +251,7 @@ def _published(folder: OutputFolder, fd: int, name: str) -> str:
     first, _, suffix = name.rpartition(".pb.gz")[0].rpartition(".")
     for number in range(1, _MOST_OF_A_NAME):
         tried = name if number == 1 else f"{first}-{number}.{suffix}.pb.gz"
-        with suppress(FileExistsError):
+        with suppress(FileExistsError):  # the next number may be free
             folder.publish(fd, tried, None, replaces=False)
             return tried
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))

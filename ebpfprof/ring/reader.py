@@ -68,7 +68,7 @@ class RingArchive(Closing):
             ) from error
         try:
             self._database = self._index(shown)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: nobody else closes it
             self._folder.close()
             raise
 

@@ -33,7 +33,7 @@ def add_files(folder: RingFolder, changes: IndexChanges, files: Iterable[tuple[s
 def remove_torn(folder: RingFolder, files: Iterable[tuple[str, int]]) -> None:
     """Remove files that never were complete: without gzip's first bytes, after a loss of power."""
     for path, _ in files:
-        with suppress(OSError, InvalidProfile):
+        with suppress(OSError, InvalidProfile):  # who indexes the files counts it as unreadable
             if not folder.read(path, len(_GZIP)).startswith(_GZIP):
                 folder.remove(path)
 

@@ -87,9 +87,9 @@ class RingStore:
                     changes.add_file(path, facts(data), taken)
             self._files += len(written)
             self._bytes += sum(taken for _, taken, _ in written)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: all kinds of a window, or none
             for path, _, _ in written:
-                with suppress(OSError):
+                with suppress(OSError):  # the next start finds it, and indexes it
                     self._folder.remove(path)
             raise
 

@@ -12,8 +12,8 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -49,9 +49,10 @@ class RingState:
 
     `bytes` is all that it takes, with its index. `oldest_s` and `newest_s` are Unix time, 0 without
     files. `pruned` counts files by reason: age, bytes, free_space. `dropped` counts windows that
-    could not be written: no_space, too_large, invalid, io_error. `unreadable` counts files without
-    facts. `rebuilt` says why the index was rebuilt, "" if it was not. `last_error` is why a
-    window was last dropped, a sentence.
+    could not be written: no_space, too_large, invalid, io_error. `unnoted` counts notes that could
+    not: of findings, of ends, and of times that were not recorded. `unreadable` counts files
+    without facts. `rebuilt` says why the index was rebuilt, "" if it was not. `last_error` is why a
+    window or a note was last not written, a sentence.
     """
 
     files: int
@@ -61,6 +62,7 @@ class RingState:
     written: int
     pruned: Mapping[str, int]
     dropped: Mapping[str, int]
+    unnoted: int
     unreadable: int
     rebuilt: str
     last_error: str
@@ -95,12 +97,13 @@ class Ring(Closing):
         self._boot = _BOOT.read_text().strip()
         self._written = 0
         self._dropped: Counter[str] = Counter()
+        self._unnoted = 0
         self._last_error = ""
         self._folder = RingFolder.open(folder, create=True)
         try:
             self._folder.lock()
             self._store = RingStore(self._folder, bounds, lambda: _ns(self._clock()))
-        except BaseException as error:
+        except BaseException as error:  # Ctrl-C too: nobody else closes it
             self._folder.close()
             if isinstance(error, _OF_INDEX):
                 raise RingError(
@@ -141,7 +144,7 @@ class Ring(Closing):
 
     def beat(self) -> None:
         """Note that the agent still runs, and remove what is too old. Call it every few seconds."""
-        with self._lock, suppress(*_OF_INDEX):
+        with self._lock, suppress(*_OF_INDEX):  # the next call does both
             with self._store.changes():
                 pass
             self._store.prune_old()
@@ -155,32 +158,41 @@ class Ring(Closing):
         start_s: float,
         end_s: float,
         reason: str,
-    ) -> None:
-        """Note that a process was not recorded from `start_s` to `end_s`, and why: a few words."""
+    ) -> bool:
+        """Note that a process was not recorded from `start_s` to `end_s`, and why: a few words.
+
+        Returns False if that can't be written; then it is counted. So do the other notes.
+        """
         begun_ns, end_ns = _ns(start_s), _ns(end_s)
         process = self._process(identity, pid, process_start_ns, command, "", begun_ns)
-        with self._lock, suppress(*_OF_INDEX), self._store.changes() as changes:
+        with self._noting(), self._store.changes() as changes:
             changes.note_unrecorded(process, begun_ns, end_ns, well_formed(reason))
+            return True
+        return False
 
-    def note_findings(self, findings: ServiceFindings) -> None:
-        """Note what was found wrong with a process."""
+    def note_findings(self, findings: ServiceFindings) -> bool:
+        """Note what was found wrong with a process; see note_unrecorded()."""
         key = self._boot, findings.pid, findings.process_start_ns
         until_ns = _ns(findings.time_s)
-        with self._lock, suppress(*_OF_INDEX), self._store.changes() as changes:
+        with self._noting(), self._store.changes() as changes:
             for finding in findings.findings:
                 begun_ns = min(_ns(finding.since_s), until_ns)
                 changes.note_finding(key, begun_ns, until_ns, _short(finding))
+            return True
+        return False
 
-    def note_ended(self, pid: int, process_start_ns: int, end_s: float) -> None:
-        """Note when a process ended (Unix time)."""
-        with self._lock, suppress(*_OF_INDEX), self._store.changes() as changes:
+    def note_ended(self, pid: int, process_start_ns: int, end_s: float) -> bool:
+        """Note when a process ended (Unix time); see note_unrecorded()."""
+        with self._noting(), self._store.changes() as changes:
             changes.note_ended((self._boot, pid, process_start_ns), _ns(end_s))
+            return True
+        return False
 
     def state(self) -> RingState:
         """What it holds, for metrics."""
         with self._lock:
             files = taken = oldest_ns = newest_ns = 0
-            with suppress(*_OF_INDEX):
+            with suppress(*_OF_INDEX):  # as of an empty ring; writes report the error
                 files, taken = self._store.used()
                 oldest_ns, newest_ns = self._store.times()
             return RingState(
@@ -191,6 +203,7 @@ class Ring(Closing):
                 self._written,
                 dict(self._store.pruned),
                 dict(self._dropped),
+                self._unnoted,
                 self._store.unreadable,
                 self._store.rebuilt,
                 self._last_error,
@@ -199,7 +212,7 @@ class Ring(Closing):
     def close(self) -> None:
         """Note until when the agent ran, and close all."""
         with self._lock:
-            with suppress(*_OF_INDEX), self._store.changes():
+            with suppress(*_OF_INDEX), self._store.changes():  # the last beat() noted it
                 pass
             self._store.close()
             self._folder.close()
@@ -218,11 +231,21 @@ class Ring(Closing):
                 return True
             except IndexDamagedError as error:
                 why = str(error)
-                with suppress(*_OF_INDEX, RingError):
+                with suppress(*_OF_INDEX, RingError):  # the next try reports the error
                     self._store.rebuild(why)
             except (OSError, OutputError, sqlite3.Error) as error:
                 reason, why = "no_space" if _is_full(error) else "io_error", str(error)
         return self._drop(reason, why)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Count a note that can't be written, in place of raising the error."""
+        with self._lock:
+            try:
+                yield
+            except _OF_INDEX as error:
+                self._unnoted += 1
+                self._last_error = str(error)
 
     def _drop(self, reason: str, why: str) -> bool:
         self._dropped[reason] += 1

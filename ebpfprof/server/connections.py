@@ -58,7 +58,7 @@ class Connection(H11Protocol):
         self._admitted = 0
         self._deadline: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # asyncio's type is wider
         """Wait for the first request."""
         super().connection_made(transport)
         self._wait()

@@ -98,7 +98,7 @@ class FlightRecorders:
         try:
             while self.settings.last_s is not None and not stopping.is_set():
                 self._check()
-                with suppress(TimeoutError):
+                with suppress(TimeoutError):  # not stopping: the next check is due
                     await asyncio.wait_for(stopping.wait(), CHECK_S)
             await asyncio.gather(*(recorded.child.close() for recorded in self._recorded.values()))
             await asyncio.gather(*(recorder.running for recorder in self._recorded.values()))

@@ -195,7 +195,7 @@ def _publish(made: socket.socket, folder: int, name: str, owner: Owner | None) -
         finally:
             os.close(inside)
     finally:
-        with suppress(OSError):
+        with suppress(OSError):  # an empty directory does no harm
             os.rmdir(private, dir_fd=folder)
 
 
@@ -228,7 +228,7 @@ def _remove_stale(folder: int, name: str, shown: str, owner: Owner | None) -> No
 
 def _remove(folder: int, name: str, known: os.stat_result) -> None:
     """Remove a file, if it is still the `known` one."""
-    with suppress(OSError):
+    with suppress(OSError):  # it is gone, or may stay: the next run removes it
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if os.path.samestat(status, known):
             os.unlink(name, dir_fd=folder)

@@ -125,6 +125,7 @@ class MemoryMetrics(Collector):
     def _opened(self, pid: int) -> tuple[ExitStack, MemoryStatisticsReader | None]:
         """What holds a process open, and its reader; None for a program that we can't read."""
         held = ExitStack()
+        # A process that we can't read has no such metrics.
         with suppress(EbpfprofError, SymbolizerError, struct.error), ExitStack() as opening:
             process = opening.enter_context(self._processes.open(pid))
             binary, bias = process.binary(any_version=True), process.load_bias(any_version=True)

@@ -74,7 +74,7 @@ class RegularSamples(ABC, Generic[_Reader]):
         stopping = self._manager.stopping
         while not stopping.is_set():
             await self._sample_all()
-            with suppress(TimeoutError):
+            with suppress(TimeoutError):  # not stopping: the next samples are due
                 await asyncio.wait_for(stopping.wait(), CHECK_S)
         for sampled in self._sampled.values():
             sampled.held.close()

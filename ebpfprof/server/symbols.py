@@ -20,7 +20,7 @@ def symbols_of(processes: OpenProcesses, pid: int) -> Iterator[Symbols]:
     """The functions of process `pid`: none if it runs no Go program, or has ended."""
     binary, bias = None, 0
     with ExitStack() as held:
-        with suppress(EbpfprofError, SymbolizerError, struct.error, OSError):
+        with suppress(EbpfprofError, SymbolizerError, struct.error, OSError):  # then none
             process = held.enter_context(processes.open(pid))
             bias = process.load_bias(any_version=True)
             binary = process.binary(any_version=True)

@@ -158,7 +158,7 @@ class FlightChild:
         child = self._child
         if child is None or child.has_ended:
             return
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # it is killed below
             await asyncio.wait_for(self._no_turn(), _ANSWER_S)
         self.is_recording = False
         child.hang_up()

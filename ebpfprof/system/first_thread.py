@@ -31,7 +31,7 @@ def reading_pid(pid: int) -> int:
 
 def _has_program(thread: int) -> bool:
     """Whether a thread has memory with a program, or we may not know that."""
-    with suppress(FileNotFoundError, ProcessLookupError):
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
         try:
             os.readlink(f"/proc/{thread}/exe")
         except PermissionError:

@@ -14,11 +14,11 @@ def run_promptly(*, with_children: bool = False) -> None:
     nothing changes.
     """
     policy = os.SCHED_FIFO if with_children else os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
-    with suppress(OSError):
+    with suppress(OSError):  # we may not: see above
         os.sched_setscheduler(0, policy, os.sched_param(1))
 
 
 def run_as_others() -> None:
     """End what run_promptly() began, for this thread."""
-    with suppress(OSError):
+    with suppress(OSError):  # then it could not begin, either
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

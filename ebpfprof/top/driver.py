@@ -20,7 +20,7 @@ class _Stdout:
     def write(self, text: str) -> None:
         """Write all of it."""
         data = text.encode("utf-8", "backslashreplace")
-        with suppress(OSError):
+        with suppress(OSError):  # the terminal is gone: see above
             while data:
                 data = data[os.write(self.fileno(), data) :]
 

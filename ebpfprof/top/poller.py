@@ -212,7 +212,7 @@ class PollingThread:
                     self._moment = self._poller.sample()
                     took_s = time.monotonic() - began_s
                     next_s = began_s + max(self._interval_s, took_s / _MAX_OWN_SHARE)
-        except BaseException as error:
+        except BaseException as error:  # any error: the main thread raises it
             self.error = error
 
     def _notify(self, message: str) -> None:

@@ -109,7 +109,7 @@ class TopTrace(Closing):
         recorder = TraceRecorder(go, self._options)
         try:
             recorder.load()
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no probe may stay
             recorder.close()
             raise
         self._recorder = recorder

@@ -48,6 +48,7 @@ class Census:
             except (TargetGone, UnreadableMemory, SymbolizerError):
                 return {}
             keys: Mapping[int, int] = {}
+            # Without them, which goroutines wait together is unknown.
             with suppress(TargetGone, UnreadableMemory, SymbolizerError):
                 keys = self._waits.keys(scan.goroutines)
             return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from random import uniform
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Final
@@ -21,7 +20,7 @@ from ebpfprof.tracing.wait_stacks import WaitStacks
 from symbolizer.errors import SymbolizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ebpfprof.goruntime.goroutines.table import Heads
     from ebpfprof.goruntime.process import GoTarget
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
 
 _MOST_SHARE: Final = 0.02  # of a processor, for samples
 _CREDIT_S: Final = 0.3  # the first stack that is read takes long
-_MANY_SLOW: Final = 3
+MANY: Final = 3
+"""After this number of samples that are slow, or that fail, there is a warning."""
 _USUAL_PAUSE_S: Final = 0.1
 _UNEVEN: Final = 0.3  # so that what moves in a rhythm is not seen in the same state each time
 
@@ -38,9 +38,14 @@ class Trigger:
     """Samples the goroutines of a process until one of the conditions holds."""
 
     def __init__(
-        self, go: GoTarget, *, waits: Sequence[WaitCondition] = (), goroutines: int | None = None
+        self,
+        go: GoTarget,
+        *,
+        waits: Sequence[WaitCondition] = (),
+        goroutines: int | None = None,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`waits`: one waits so long. `goroutines`: there are more than that.
+        """`waits`: one waits so long. `goroutines`: there are more than that. `clock`: in seconds.
 
         Raises TargetGone, PermissionDenied or GoTableError.
         """
@@ -63,22 +68,30 @@ class Trigger:
         self._due_s = 0.0
         self._shortest_s = shortest_s
         self.warning = ""
-        """That samples take too long for a condition, once, until the caller empties it."""
-        self._slow_samples = 0
-        self._debt_s, self._paid_s = 0.0, monotonic()
+        """That samples fail, or take too long, once each, until the caller empties it."""
+        self._slow_samples = self._failed_samples = 0
+        self._clock = clock
+        self._debt_s, self._paid_s = 0.0, clock()
 
     def is_met(self) -> bool:
         """Take a sample, unless that was done just now; True once a condition holds."""
-        now_s = monotonic()
+        now_s = self._clock()
         if now_s < self._due_s or self.why or not (self._waits or self._most is not None):
             return bool(self.why)
-        with suppress(TargetGone, UnreadableMemory, SymbolizerError):
+        try:
             began_ns = monotonic_ns()
             heads = self._table.read()
             self._check_number(heads)
             self._check_waits(heads, began_ns)
+            self._failed_samples = 0
+        except TargetGone:
+            pass  # the recording ends
+        except (UnreadableMemory, SymbolizerError) as error:
+            self._failed_samples += 1
+            if self._failed_samples == MANY:
+                self.warning = f"samples fail, so a condition may be met unnoticed: {error}"
         self.samples += 1
-        every_s = max(self._every_s, self._pause_s(now_s, monotonic() - now_s))
+        every_s = max(self._every_s, self._pause_s(now_s, self._clock() - now_s))
         self._due_s = now_s + every_s * uniform(1 - _UNEVEN, 1 + _UNEVEN)
         self._warn(every_s)
         return bool(self.why)
@@ -117,7 +130,7 @@ class Trigger:
         if not self._waits or noticed_s < 2 * self._shortest_s:
             return
         self._slow_samples += 1
-        if self._slow_samples == _MANY_SLOW:
+        if self._slow_samples == MANY:
             self.warning = (
                 f"there are so many goroutines that samples of them are {duration(every_s * 1e9)} "
                 f"apart: waits shorter than {duration(noticed_s * 1e9)} may end unnoticed"

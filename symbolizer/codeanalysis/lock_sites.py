@@ -179,7 +179,7 @@ class LockSites:
 
     def argument_bytes(self, return_pc: int) -> int | None:
         """The room for the arguments of the function with a call; None if it is not known."""
-        with suppress(SymbolizerError):
+        with suppress(SymbolizerError):  # then it is not known
             function = self._binary.function_at(return_pc - 1)
             if function is not None and function.argument_bytes >= 0:
                 return function.argument_bytes

@@ -96,7 +96,7 @@ class ElfFile:
         try:
             header = _checked_header(source)
             parsed = _parse(source, header)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: nobody else closes it
             source.close()
             raise
         self.is_pie: Final[bool] = parsed.is_pie
@@ -273,7 +273,7 @@ def _parse_with(stream: SourceStream, size: int) -> _Parsed:
         entry = elf.header["e_entry"]
     except ElfError:
         raise
-    except Exception as error:
+    except Exception as error:  # of a corrupt file, pyelftools raises any
         raise ElfError(f"the ELF headers are corrupt: {error}") from error
     loads = tuple(_segment(header, size) for header in headers if header["p_type"] == "PT_LOAD")
     if not loads:

@@ -100,6 +100,7 @@ def test_what_was_recorded_is_reported(tmp_path: Path, shop: GoProcess) -> None:
             kinds = 3
             assert value(found, "ring_files") == kinds
             assert value(found, "ring_bytes") >= kinds * 4096
+            assert value(found, "ring_notes_lost_total") == 0
             oldest_s = value(found, "ring_oldest_timestamp_seconds")
             newest_s = value(found, "ring_newest_timestamp_seconds")
             assert time.time() - 60 < oldest_s < newest_s < time.time() + 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -19,7 +21,9 @@ from ebpfprof.agent.sinks.sink import Refused
 from ebpfprof.agent.sinks.waiting import InRing, QueueBounds
 from ebpfprof.errors import RingError
 from ebpfprof.profile.service import ProcessEnd, ServiceIdentity, ServiceWindow
+from ebpfprof.ring import database
 from ebpfprof.ring.bounds import Bounds
+from ebpfprof.ring.folder import INDEX
 from ebpfprof.ring.reader import RecordedTime, RingArchive
 from ebpfprof.ring.writer import Ring
 from tests.agent.test_sinks import lines, window, with_sinks
@@ -114,6 +118,19 @@ def test_the_ring_notes_ends_and_that_the_agent_runs(tmp_path: Path) -> None:
     delivery.beat()
     ((_, after_ns),) = archived(tmp_path).runs
     assert begun_s * 1e9 < before_ns < after_ns
+    delivery.close()
+
+
+def test_a_note_that_the_ring_can_not_take_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_S", 0.01)
+    delivery = RingDelivery(RingSettings(path=str(tmp_path), keep_free=0, max_age=1e10))
+    with closing(sqlite3.connect(tmp_path / INDEX)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Refused, match="database is locked"):
+            delivery.deliver(ProcessEnd(7, 9, 1234.5))
+        other.rollback()
     delivery.close()
 
 

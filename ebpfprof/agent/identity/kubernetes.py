@@ -90,7 +90,7 @@ class NodeFiles:
             return known
         names = PodNames()
         for path in _BUNDLES:
-            with suppress(OSError):
+            with suppress(OSError):  # this runtime keeps no bundle here: the next path may
                 with open(os.path.join(self._root, path.format(container)), "rb") as file:
                     names = of_bundle(file.read(MAX_BUNDLE_BYTES + 1))
                 if len(self._bundles) >= MAX_KEPT:

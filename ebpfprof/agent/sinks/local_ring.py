@@ -24,23 +24,8 @@ class RingDelivery:
 
     def deliver(self, item: Item) -> None:
         """Write a window or a note. Raises Refused."""
-        if isinstance(item, ServiceWindow):
-            if not self._ring.write(item):
-                raise Refused(self._ring.state().last_error, "not_written")
-        elif isinstance(item, ProcessEnd):
-            self._ring.note_ended(item.pid, item.process_start_ns, item.end_s)
-        elif isinstance(item, ServiceFindings):
-            self._ring.note_findings(item)
-        else:
-            self._ring.note_unrecorded(
-                item.identity,
-                item.pid,
-                item.process_start_ns,
-                item.command,
-                item.start_s,
-                item.end_s,
-                item.reason,
-            )
+        if not self._is_written(item):
+            raise Refused(self._ring.state().last_error, "not_written")
 
     def beat(self) -> None:
         """Record that the agent is running, and remove old files."""
@@ -56,3 +41,20 @@ class RingDelivery:
     def close(self) -> None:
         """Record when the agent ended."""
         self._ring.close()
+
+    def _is_written(self, item: Item) -> bool:
+        if isinstance(item, ServiceWindow):
+            return self._ring.write(item)
+        if isinstance(item, ProcessEnd):
+            return self._ring.note_ended(item.pid, item.process_start_ns, item.end_s)
+        if isinstance(item, ServiceFindings):
+            return self._ring.note_findings(item)
+        return self._ring.note_unrecorded(
+            item.identity,
+            item.pid,
+            item.process_start_ns,
+            item.command,
+            item.start_s,
+            item.end_s,
+            item.reason,
+        )

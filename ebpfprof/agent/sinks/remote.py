@@ -133,7 +133,7 @@ class RemoteDelivery:
             if len(message) > self._backend.most_bytes and not is_one:
                 return _halves(part)
             body = self._backend.body(part, message)
-        except Exception as error:
+        except Exception as error:  # whatever it is: this profile is refused, the others are sent
             raise _invalid(part.kind, error) from error
         self._judge(self._client.post(body, self._backend.headers))
         return ()

@@ -45,10 +45,10 @@ class SchedulerReader:
         self._memory, self._layout = go.target.memory, go.binary.layout
         self._address: int | None = None
         self._processors: int | None = None
-        with suppress(SymbolizerError):
+        with suppress(SymbolizerError):  # then they are None
             address = scheduler_address(go.binary)
             self._address = None if address is None else address + go.load_bias
-        with suppress(SymbolizerError):
+        with suppress(SymbolizerError):  # then it is None
             address = allp_address(go.binary)
             self._processors = None if address is None else address + go.load_bias
 

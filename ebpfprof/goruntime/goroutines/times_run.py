@@ -32,7 +32,7 @@ class TimesRun:
         self._memory = go.target.memory
         self._bytes = go.binary.layout.size("timeHistogram")
         self._address: int | None = None
-        with suppress(SymbolizerError):
+        with suppress(SymbolizerError):  # then is_known is False
             address = find(go.binary)
             self._address = None if address is None else address + go.load_bias
 

@@ -32,7 +32,7 @@ class CollectorCpuReader:
         """Find the counters."""
         self._memory, self._layout = go.target.memory, go.binary.layout
         self._address: int | None = None
-        with suppress(SymbolizerError):
+        with suppress(SymbolizerError):  # then they are None
             address = cpu_statistics_address(go.binary)
             self._address = None if address is None else address + go.load_bias
 

@@ -208,7 +208,7 @@ class _Punctual:
     def prepare(self) -> None:
         """Choose a processor for the next sample: any, or while all are busy one at random."""
         is_busy = _runnable_threads() > _PROCESSORS  # this one is among them
-        with suppress(OSError):
+        with suppress(OSError):  # where we may not, it runs anywhere
             if is_busy:
                 os.sched_setaffinity(self._tid, {random.choice(self._allowed)})
             elif self._is_pinned:

@@ -97,7 +97,7 @@ class SharedSampler(Closing):
     def refresh(self) -> None:
         """Take a sample now: with very many goroutines, samples are seconds apart."""
         if self._is_sampling:
-            with suppress(EbpfprofError):
+            with suppress(EbpfprofError):  # the thread's next sample reports it
                 self.sampler.sample()
 
     def end_at(self, at_ns: int) -> None:
@@ -116,7 +116,7 @@ class SharedSampler(Closing):
             if self._users == 0:
                 self._end()
             elif self._sampler:
-                with suppress(EbpfprofError):
+                with suppress(EbpfprofError):  # the thread's next sample reports it
                     self._sampler.sample()
 
     @property
@@ -173,7 +173,7 @@ class SharedSampler(Closing):
 
         With very many goroutines, the samples of a recording are seconds apart.
         """
-        with suppress(EbpfprofError):
+        with suppress(EbpfprofError):  # the samples so far have to do
             for _ in range(_LAST_SAMPLES):
                 self.sampler.sample()
                 pause_s = random.expovariate(1 / _LAST_SAMPLES_APART_S)
@@ -208,8 +208,10 @@ class SharedSampler(Closing):
             return
         self._thread.leave(self._turns)
         self._is_sampling = False
-        with suppress(EbpfprofError):
+        try:
             self.sampler.sample()
+        except EbpfprofError as error:
+            self._fail(error)
         if self._holders is None:
             self._holders_due_s = 0.0
         self._read_holders()

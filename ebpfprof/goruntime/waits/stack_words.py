@@ -57,7 +57,7 @@ class StackWords:
     def _read(self) -> list[int]:
         size = min(self._hi - self._sp, _MAX_STACK_BYTES) // 8 * 8
         if size > 0:
-            with suppress(UnreadableMemory):
+            with suppress(UnreadableMemory):  # its stack has moved: no words of it
                 self._words = np.frombuffer(self._memory.read(self._sp, size), "<u8")
         return self._frame_pointers(self._bp)
 

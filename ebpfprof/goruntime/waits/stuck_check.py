@@ -103,7 +103,7 @@ class StuckCheck:
         self._causes = CauseReader(go, self._memory)
         self._threads = go.target.threads()
         self._machines: ThreadList | None = None
-        with suppress(SymbolizerError):
+        with suppress(SymbolizerError):  # then others are unknown
             self._machines = ThreadList(go.binary, go.load_bias, go.target.pid)
 
     def confirm(
@@ -227,7 +227,7 @@ class StuckCheck:
     def _others(self) -> int | None:
         if self._machines is None:
             return None
-        with suppress(UnreadableMemory):
+        with suppress(UnreadableMemory):  # then others are unknown
             own = {machine.thread for machine in self._machines.read(self._memory)}
             return len(self._threads.numbers().keys() - own)
         return None

@@ -42,7 +42,7 @@ class TimerReader:
     def __init__(self, go: GoTarget, memory: Memory) -> None:
         self._memory, layout = memory, go.binary.layout
         address: int | None = None
-        with suppress(SymbolizerError):
+        with suppress(SymbolizerError):  # then _allp is None
             address = allp_address(go.binary)
         self._allp = None if address is None else address + go.load_bias
         heap, self._stride = layout.offset("p", "timers"), _WORD_BYTES

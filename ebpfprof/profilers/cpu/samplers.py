@@ -60,7 +60,7 @@ class Samplers(Closing):
         self._turn = 0
         try:
             self._hardware = self._add_all()
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no perf event may stay
             self.close()
             raise
 

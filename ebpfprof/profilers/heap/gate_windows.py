@@ -225,7 +225,7 @@ class GateWindows:
         run_promptly()  # while probes are attached: they cost something all the time
         try:
             self._record(spending)
-        except Exception as error:
+        except Exception as error:  # any error: `failure` reports it
             if not isinstance(error, TargetGone) and not self._go.target.ending():
                 self.failure = error
 
@@ -284,6 +284,6 @@ class GateWindows:
         self._until = self._now_allocated()
 
     def _now_allocated(self) -> ClassBytes:
-        with suppress(TargetGone, UnreadableMemory):
+        with suppress(TargetGone, UnreadableMemory):  # it has ended
             return self._allocated()
         return self._until  # as of the last sample

@@ -207,7 +207,7 @@ class BudgetedWaits:
         run_promptly()  # while probes are attached: they cost something all the time
         try:
             self._record()
-        except Exception as error:
+        except Exception as error:  # any error: `failure` reports it
             if not isinstance(error, TargetGone) and not self._go.target.ending():
                 self.failure = error
         finally:

@@ -455,7 +455,7 @@ def facts_of_stacks(go: GoTarget, translator: StackTranslator) -> StackFacts:
     parks = {park.return_pc + go.load_bias for park in go.sites.parks if park.is_semaphore}
 
     def is_lock(return_pcs: tuple[int, ...]) -> bool:
-        with suppress(SymbolizerError):
+        with suppress(SymbolizerError):  # no name, no known lock
             return lock_use(translator, return_pcs) is not None
         return False
 
@@ -463,7 +463,7 @@ def facts_of_stacks(go: GoTarget, translator: StackTranslator) -> StackFacts:
         return not parks.isdisjoint(return_pcs[:_PARKING])
 
     def is_runtime_lock(return_pcs: tuple[int, ...]) -> bool:
-        with suppress(SymbolizerError):
+        with suppress(SymbolizerError):  # no name, no known lock
             has_leaf = go.runtime_locks and bool(return_pcs)
             leaf = translator.frames(return_pcs)[0].function if has_leaf else ""
             return leaf.startswith("runtime.unlock")

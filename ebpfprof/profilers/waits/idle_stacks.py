@@ -39,7 +39,7 @@ class IdleStacks:
         """
         if self._is_due:
             self._is_due = False
-            with suppress(EbpfprofError):
+            with suppress(EbpfprofError):  # then by names only: see above
                 self._looks.start()
                 self._is_looking = True
         elif self._is_looking and self._looks.sampler.beyond:

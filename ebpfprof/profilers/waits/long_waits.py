@@ -116,7 +116,7 @@ class LongWaits:
         ns), 0 if there is none. A sample is taken at once: it has what ended before.
         """
         self.samples.sampler.announce = announce
-        with suppress(EbpfprofError):
+        with suppress(EbpfprofError):  # the next sample fails, too, and ends the samples
             self.samples.sampler.sample()
         self._base = self.samples.totals()  # not counted(), which may begin to leave out time
 

@@ -1,0 +1,42 @@
+"""Samples for several users, of memory that can't be read at the end."""
+
+from __future__ import annotations
+
+from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.goruntime.samples.sampling_thread import SamplingRate, SamplingThread
+from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
+from ebpfprof.process.memory import UnreadableMemory
+from symbolizer.codeanalysis.globals import allgs_address
+from tests.images.image import VERSIONS, image
+from tests.images.pages import PAGE_SHIFT, ChangedBytes
+
+VERSION = VERSIONS[-1]
+SELDOM = SamplingRate(1e-6, 1e-6)
+"""The thread takes no sample while a test runs."""
+
+
+class FadingMemory(ChangedBytes):
+    """Memory of which the list of goroutines can't be read any more after fade()."""
+
+    def __init__(self) -> None:
+        super().__init__(image(VERSION).memory, {}, frozenset())
+
+    def fade(self, go: GoTarget) -> None:
+        self._gone = frozenset({allgs_address(go.binary) + go.load_bias >> PAGE_SHIFT})
+
+
+def shared(go: GoTarget) -> SharedSampler:
+    return SharedSampler(go, rate=SELDOM, has_labels=False, thread=SamplingThread())
+
+
+def test_a_last_sample_that_fails_is_reported() -> None:
+    memory = FadingMemory()
+    with image(VERSION).opened(memory) as go, shared(go) as sampler:
+        sampler.start()
+        sampler.start()
+        memory.fade(go)
+        sampler.stop()
+        assert sampler.failure is None  # of another user's samples
+        sampler.stop()
+        assert isinstance(sampler.failure, UnreadableMemory)
+        assert sampler.totals().states
