@@ -35,7 +35,10 @@ class Page:
         return self.browser.find_element(By.CSS_SELECTOR, css)
 
     def texts(self, css: str) -> list[str]:
-        """The visible texts, all taken at once: the page may replace them meanwhile."""
+        """The texts, all taken at once: the page may replace them meanwhile.
+
+        Of an element that is hidden as a whole, it is the text that would be visible.
+        """
         script = "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText)"
         return [str(text) for text in self.browser.execute_script(script, css)]
 

@@ -125,6 +125,9 @@ def test_threads_are_gos_own(version: str) -> None:
     )
     assert by_goid[go_facts.goid("system call")].call == by_goid[MAIN].call == "read"
     assert by_goid[go_facts.goid("locked to its thread")].state == "locked"
+    creations = [thread.creation for thread in found.threads]
+    assert any(creations)
+    assert not any(0 in creation for creation in creations)
     assert "runtime.sysmon" in {each.function for each in found.threads}
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ebpfprof.goruntime.goroutines.parked import parked_goroutines
 from ebpfprof.goruntime.process import GoTarget
+from ebpfprof.goruntime.samples.sampler import GoroutineSampler
 from ebpfprof.goruntime.samples.sampling_thread import SamplingRate, SamplingThread
 from ebpfprof.goruntime.samples.shared_sampler import SharedSampler
+from ebpfprof.goruntime.waits.standing import Threshold
 from ebpfprof.process.memory import UnreadableMemory
 from symbolizer.codeanalysis.globals import allgs_address
 from tests.images.image import VERSIONS, image
@@ -40,3 +45,15 @@ def test_a_last_sample_that_fails_is_reported() -> None:
         sampler.stop()
         assert isinstance(sampler.failure, UnreadableMemory)
         assert sampler.totals().states
+
+
+def test_goroutines_stand_that_wait_as_at_the_samples_before() -> None:
+    with image(VERSION).opened() as go:
+        sampler = GoroutineSampler(go, has_labels=False)
+        sampler.sample()
+        sampler.sample()
+        first, *others = parked_goroutines(go).goroutines
+        moved = replace(first, sequence=first.sequence + 1 & 0xFF)
+        standing = sampler.standing([moved, *others], Threshold(2))
+    assert others
+    assert standing.keys() == {each.address for each in others}

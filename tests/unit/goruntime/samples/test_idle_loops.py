@@ -42,6 +42,7 @@ class Program:
     causes: dict[int, WaitCause] = field(default_factory=dict)
     now_ns: int = 1_000 * MS
     watch: IdleLoops = field(init=False)
+    read_ns: list[int] = field(default_factory=list)
     _before: list[tuple[GoroutineState | None, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -50,6 +51,7 @@ class Program:
 
     def read(self, addresses: Iterable[int]) -> dict[int, WaitCause]:
         """As CauseReader does; addresses are numbers here."""
+        self.read_ns.append(self.now_ns)
         return {
             at: self.causes[at]._replace(wait=self.wait(at))
             for at in addresses
@@ -132,6 +134,27 @@ def test_so_is_one_that_others_could_end() -> None:
 def test_few_samples_show_nothing() -> None:
     assert idle(loop(samples=3, rounds=3)) == []
     assert idle(loop(samples=9, rounds=1)) == []
+
+
+def test_ten_samples_show_something() -> None:
+    program = Program()
+    program.start(BEAT, signals=True)
+    program.sample()
+    program.now_ns += 1000 * MS
+    found = []
+    for _ in range(10):
+        found.append(len(idle(program)))
+        program.sample()
+    assert found == [0] * 9 + [1]
+
+
+def test_what_can_wake_goroutines_is_read_less_often_after_a_second() -> None:
+    program = Program()
+    program.start(BEAT, signals=True)
+    program.sample(400)
+    pauses_ns = np.diff(program.read_ns).tolist()
+    assert pauses_ns == [100 * MS] * 9 + [500 * MS] * (len(pauses_ns) - 9)
+    assert len(pauses_ns) == 9 + 6
 
 
 def test_a_wait_that_never_ends_is_not_idle() -> None:
@@ -242,6 +265,53 @@ def rounds_with_another(delay: int, every: int = 1) -> Program:
 def test_what_others_wait_for_is_not_idle() -> None:
     assert idle(rounds_with_another(0)) == []
     assert idle(rounds_with_another(0, every=5)) == []
+
+
+def test_a_loop_that_often_runs_is_not_idle_if_short_waits_end_with_it() -> None:
+    def each_five_samples(*, with_waits: bool) -> Program:
+        program = Program()
+        each = program.start(BEAT, ends_ns=program.now_ns + 5 * APART - MS)
+        other = program.start(AWAY)
+        for _ in range(40):
+            program.sample(4)
+            if with_waits:
+                program.states[other] = OTHER
+                program.move(other)
+            program.sample()
+            program.states[other] = AWAY
+            program.move(each, program.now_ns + 5 * APART - MS)
+        program.sample()
+        return program
+
+    assert idle(each_five_samples(with_waits=False)) == TIMED
+    assert idle(each_five_samples(with_waits=True)) == []
+
+
+def test_idle_goroutines_that_run_together_are_idle() -> None:
+    program = Program()
+    each = program.start(BEAT, ends_ns=program.now_ns + 20 * APART - MS)
+    other = program.start(OTHER, signals=True)
+    for _ in range(20):
+        program.sample(20)
+        program.move(each, program.now_ns + 20 * APART - MS)
+        program.move(other)
+    assert len(idle(program)) == 2
+
+
+def test_a_wait_that_ends_with_a_loop_by_chance_does_not_matter() -> None:
+    program = Program()
+    each = program.start(BEAT, ends_ns=program.now_ns + 20 * APART - MS)
+    other = program.start(OTHER, others=True)
+    for number in range(120):
+        program.sample(10)
+        if number != 60:
+            program.move(other)
+        program.sample(10)
+        program.move(each, program.now_ns + 20 * APART - MS)
+        if number == 60:
+            program.move(other)
+    program.sample(2)
+    assert idle(program) == TIMED
 
 
 def test_a_short_wait_is_none_for_a_loop_that_is_seldom_at_work() -> None:

@@ -47,6 +47,14 @@ def test_a_target_that_is_sampled_for_long_gets_less() -> None:
     assert target.mean_s == pytest.approx(0.002 / 0.02 / LATER_SHARE)
 
 
+def test_how_late_samples_come_is_a_mean() -> None:
+    target = SampledTarget(OFTEN, lambda: None, lambda _: None)
+    assert target.late_ns == 0.0
+    target.note(0.001, 0.0025)
+    target.note(0.001, 0.0035)
+    assert target.late_ns == pytest.approx(3e6)
+
+
 class Looked:
     """A target that counts the samples of it, and may stop or fail at one of them."""
 
