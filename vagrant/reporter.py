@@ -32,17 +32,17 @@ class Reporter:
     def pytest_sessionstart(self) -> None:
         """Wrap Toolchain.build, to report the programs."""
         build = self._build
-        told: set[Path] = set()
+        reported: set[Path] = set()
 
         @wraps(build)
         def built(*args: Any, **options: Any) -> Path:  # noqa: ANN401 - passed on as they are
             path = build(*args, **options)
-            if path not in told:
-                told.add(path)
+            if path not in reported:
+                reported.add(path)
                 self._say({"built": str(path)})
             return path
 
-        Toolchain.build = built  # type: ignore[method-assign]
+        Toolchain.build = built  # type: ignore[method-assign]  # to see what tests build
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
@@ -59,7 +59,7 @@ class Reporter:
 
     def pytest_sessionfinish(self) -> None:
         """Restore Toolchain.build, and close the file."""
-        Toolchain.build = self._build  # type: ignore[method-assign]
+        Toolchain.build = self._build  # type: ignore[method-assign]  # to see what tests build
         self._file.close()
 
     def _say(self, line: dict[str, object]) -> None:

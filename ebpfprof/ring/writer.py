@@ -12,8 +12,8 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,7 @@ from ebpfprof.ring.bounds import Bounds
 from ebpfprof.ring.contents import RingProcess, packed
 from ebpfprof.ring.database import IndexDamagedError
 from ebpfprof.ring.folder import BLOCK, DEFAULT_FOLDER, MAX_FILE, RingFolder
+from ebpfprof.ring.index import IndexChanges
 from ebpfprof.ring.store import RingStore
 from ebpfprof.system.closing import Closing
 
@@ -165,28 +166,26 @@ class Ring(Closing):
         """
         begun_ns, end_ns = _ns(start_s), _ns(end_s)
         process = self._process(identity, pid, process_start_ns, command, "", begun_ns)
-        with self._noting(), self._store.changes() as changes:
-            changes.note_unrecorded(process, begun_ns, end_ns, well_formed(reason))
-            return True
-        return False
+        return self._note(
+            lambda changes: changes.note_unrecorded(process, begun_ns, end_ns, well_formed(reason))
+        )
 
     def note_findings(self, findings: ServiceFindings) -> bool:
         """Note what was found wrong with a process; see note_unrecorded()."""
         key = self._boot, findings.pid, findings.process_start_ns
         until_ns = _ns(findings.time_s)
-        with self._noting(), self._store.changes() as changes:
+
+        def note(changes: IndexChanges) -> None:
             for finding in findings.findings:
                 begun_ns = min(_ns(finding.since_s), until_ns)
                 changes.note_finding(key, begun_ns, until_ns, _short(finding))
-            return True
-        return False
+
+        return self._note(note)
 
     def note_ended(self, pid: int, process_start_ns: int, end_s: float) -> bool:
         """Note when a process ended (Unix time); see note_unrecorded()."""
-        with self._noting(), self._store.changes() as changes:
-            changes.note_ended((self._boot, pid, process_start_ns), _ns(end_s))
-            return True
-        return False
+        process = self._boot, pid, process_start_ns
+        return self._note(lambda changes: changes.note_ended(process, _ns(end_s)))
 
     def state(self) -> RingState:
         """What it holds, for metrics."""
@@ -237,15 +236,17 @@ class Ring(Closing):
                 reason, why = "no_space" if _is_full(error) else "io_error", str(error)
         return self._drop(reason, why)
 
-    @contextmanager
-    def _noting(self) -> Iterator[None]:
-        """Count a note that can't be written, in place of raising the error."""
+    def _note(self, note: Callable[[IndexChanges], None]) -> bool:
+        """Write a note; returns False if that can't be done, and counts it."""
         with self._lock:
             try:
-                yield
+                with self._store.changes() as changes:
+                    note(changes)
             except _OF_INDEX as error:
                 self._unnoted += 1
                 self._last_error = str(error)
+                return False
+        return True
 
     def _drop(self, reason: str, why: str) -> bool:
         self._dropped[reason] += 1

@@ -41,7 +41,8 @@ def test_a_last_sample_that_fails_is_reported() -> None:
         sampler.start()
         memory.fade(go)
         sampler.stop()
-        assert sampler.failure is None  # of another user's samples
+        before = sampler.failure
+        assert before is None  # of another user's samples
         sampler.stop()
         assert isinstance(sampler.failure, UnreadableMemory)
         assert sampler.totals().states
