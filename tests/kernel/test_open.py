@@ -107,7 +107,7 @@ def assert_equal(found: Found, truth: Found) -> None:
         key: each.count for key, each in truth.items()
     }
     for key, known in truth.items():
-        leeway_ns = max(known.waiting_ns / 50, known.count * LEEWAY_NS)
+        leeway_ns = max(known.waiting_ns / 50, known.count * 3 * LEEWAY_NS)
         assert abs(found[key].waiting_ns - known.waiting_ns) < leeway_ns, key
 
 
