@@ -40,8 +40,8 @@ class ProfileView {
     Object.assign(this, { profile });
     const isEmpty = !profile || !profile.stacks.length;
     this.nothing.hidden = !isEmpty;
-    this.nothing.textContent = this.hasPart ? "Nothing ended in this box."
-      : whole?.stacks.length && isEmpty ? `Nothing is of a handler with ${FlameText.printable(state.handler)} in its name.`
+    this.nothing.textContent = !isEmpty ? "" : this.hasPart ? "Nothing ended in this box."
+      : whole?.stacks.length ? `Nothing is of a handler with ${FlameText.printable(state.handler)} in its name.`
         : profile ? ProfileView.emptiness(profile, kind) : nothing;
     for (const element of this.controlled) element.hidden = isEmpty && !(state.handler && whole);
     this.operations.section.hidden = this.lockTable.section.hidden = this.handlerTable.section.hidden = true;
