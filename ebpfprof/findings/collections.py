@@ -123,7 +123,7 @@ def _of_cpu(evidence: Evidence, passed: _Passed, share: Share) -> Finding:
     elif collector.limit is not None and _is_limited(passed):
         kind, why = "heap_limit", f"GOMEMLIMIT ({quantity(collector.limit, 'bytes')}) is too low"
         next_ = f"memory --pid {pid}"
-    elif 0 < collector.percent < _LOW_PERCENT:
+    elif 0 <= collector.percent < _LOW_PERCENT:
         why = f"GOGC={collector.percent} is low"
     else:
         why = f"it allocates {quantity(passed.allocated / evidence.seconds, 'bytes', 2)} a second"

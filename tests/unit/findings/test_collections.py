@@ -25,6 +25,10 @@ def collecting(share: float, runtime: BeforeAndAfter[RuntimeMoment] | None = Non
     ("runtime", "kind", "reason"),
     [
         (passed(400, percent=10), "collections", "GOGC=10 is low."),
+        (
+            passed(400, percent=0, limit=8000 * MIB, goal=50 * MIB, marked=48 * MIB),
+            *("collections", "GOGC=0 is low."),
+        ),
         (passed(400, forced=390), "forced_collections", "the program calls runtime.GC"),
         (
             passed(400, limit=64 * MIB, goal=45 * MIB, marked=44 * MIB),
