@@ -47,11 +47,13 @@ class Change:
 Sequences = dict[int, list[Transition]]
 
 
-def traced(work: str, minor: str, folder: Path, *, exact: bool = False) -> tuple[Timeline, Path]:
+def traced(
+    work: str, minor: str, folder: Path, *, exact: bool = False, mode: str = "plain"
+) -> tuple[Timeline, Path]:
     """Our timeline of a work, and the file with Go's."""
     theirs = folder / "go.trace"
     with (
-        Target.start(program("traced", minor)) as target,
+        Target.start(program("traced", minor, mode)) as target,
         Process(target.pid) as process,
     ):
         go = inspect(process)
@@ -172,8 +174,12 @@ def program_goroutines(timeline: Timeline) -> list[int]:
 )
 def test_goroutines_do_what_gos_own_tracer_saw(work: str, minor: str, tmp_path: Path) -> None:
     """The same changes in the same order, with the same reasons and wakers, without exception."""
-    timeline, theirs = traced(work, minor, tmp_path)
-    mine, gos = ours(timeline, tmp_path), sequences(theirs)
+    check_changes(work, minor, tmp_path)
+
+
+def check_changes(work: str, minor: str, folder: Path, *, mode: str = "plain") -> None:
+    timeline, theirs = traced(work, minor, folder, mode=mode)
+    mine, gos = ours(timeline, folder), sequences(theirs)
     compared, wrong = 0, []
     for goid in program_goroutines(timeline):
         part = without_calls(mine.get(goid, ()))[EDGES:-EDGES]

@@ -36,7 +36,8 @@ _PROGRAM: Final = Path(__file__).parent / "waits"
 _PATIENCE_S: Final = 20.0
 BLOCK_BYTES: Final = 32
 _READER_BLOCK_BYTES: Final = 256  # instead of those of symbolizer.elf.table
-_BEFORE_LINKNAME_CHECKS: Final = ("1.19", "1.21", "1.22")
+_BEFORE_LINKNAME_CHECKS: Final = ("1.17", "1.18", "1.19", "1.20", "1.21", "1.22")
+_WITHOUT_CGO: Final = {"CGO_ENABLED": "0"}
 _OF_PROCESS: Final = ("auxv", "maps", "environ", "stat")
 _OF_THREADS: Final = ("status", "syscall", "comm")
 
@@ -187,8 +188,8 @@ def _build(tools: Toolchain, folder: Path) -> Path:
     module.write_text(module.read_text().replace("go 1.19", f"go {tools.minor}"))
     flags = "-w" if tools.minor in _BEFORE_LINKNAME_CHECKS else "-w -checklinkname=0"
     program = folder / "waits"
-    arguments = "-trimpath", "-buildvcs=false", f"-ldflags={flags}", "-o", program, "."
-    tools.go("build", *arguments, cwd=source, env={"CGO_ENABLED": "0"})
+    options = *tools.without_vcs, *tools.overlay(folder), f"-ldflags={flags}"
+    tools.go("build", "-trimpath", *options, "-o", program, ".", cwd=source, env=_WITHOUT_CGO)
     return program
 
 

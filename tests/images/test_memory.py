@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict
 
-import pytest
-
 from ebpfprof.goruntime.goroutines.frames import StackFrames
 from ebpfprof.goruntime.goroutines.states import LOCK_WORDS
 from tests.images import readers
 from tests.images.facts import MAIN, facts
-from tests.images.image import VERSIONS, image
+from tests.images.image import image
+from tests.images.versions import every_version
 
 HOUR_NS = 3600 * 10**9
 NAMES = {
@@ -30,7 +29,6 @@ SINCE = {"TotalAlloc": 16384, "HeapAlloc": 16384, "Mallocs": 64, "HeapObjects": 
 """How much the program allocated after it read them, to write and to wait for its input."""
 STACK_CACHE_BYTES = 128 << 10
 OF_STACKS = ("HeapSys", "HeapIdle", "StackInuse", "StackSys")
-every_version = pytest.mark.parametrize("version", VERSIONS)
 
 
 @every_version

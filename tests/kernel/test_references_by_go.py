@@ -41,8 +41,12 @@ def references_by_go(dump: HeapDump) -> Pairs:
 
 @pytest.mark.parametrize("version", versions("1.19", "1.21", "1.22", "1.24", "1.26", NEWEST))
 def test_the_same_references_keep_the_same_objects(version: str, tmp_path: Path) -> None:
-    with running(version) as target:
-        target.ask(f"dump {tmp_path / 'heap'}", "done")
+    check_references(version, "plain", tmp_path)
+
+
+def check_references(version: str, mode: str, folder: Path) -> None:
+    with running(version, mode) as target:
+        target.ask(f"dump {folder / 'heap'}", "done")
         with opened(Process(target.pid)) as go:
             found = ReferenceReader(go)
             ours = references(found.scan)
@@ -50,7 +54,7 @@ def test_the_same_references_keep_the_same_objects(version: str, tmp_path: Path)
                 name: set(found.freed_addresses(root).tolist()) for name, root in VARIABLES.items()
             }
             places = {root.name: root.address + go.load_bias for root in found.scan.roots}
-    dump = heap_dump(tmp_path / "heap")
+    dump = heap_dump(folder / "heap")
     for name, root in VARIABLES.items():
         freed_by_go = dump.freed_without(places[root], places[root] + BYTES.get(name, 8))
         assert freed[name] <= freed_by_go, name

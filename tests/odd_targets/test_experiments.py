@@ -14,7 +14,7 @@ from tests.kernel.refusal import refused
 from tests.kernel.verbs import verb
 from tests.targets_run import Target
 
-RANKED = "go1.22.10 X:staticlockranking"
+RANKED = "go1.18.10 X:staticlockranking"
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,16 @@ def test_an_experiment_with_the_usual_layout_is_known(text: str) -> None:
 
 
 @pytest.mark.target(
-    "`GOEXPERIMENT` that moves fields (nospinbitmutex, greenteagc, nogreenteagc)",
+    "`GOEXPERIMENT` that moves fields (noallocheaders, noexectracer2, pagetrace, nospinbitmutex, "
+    "greenteagc, nogreenteagc)",
     "offsets are in the data",
 )
 @pytest.mark.parametrize(
     ("minor", "experiment", "struct"),
     [
+        ("1.22", "noallocheaders", "heapArena"),
+        ("1.22", "noexectracer2", "m"),
+        *((minor, "pagetrace", "p") for minor in ("1.20", "1.21", "1.22")),
         ("1.24", "nospinbitmutex", "m"),
         ("1.24", "staticlockranking", "p"),
         ("1.27", "staticlockranking", "p"),
@@ -66,10 +70,10 @@ def test_an_experiment_that_moves_fields_has_its_own_offsets(
 
 
 @pytest.mark.full
-@pytest.mark.target("`GOEXPERIMENT=staticlockranking`, Go 1.17 to 1.23", "CPU profile")
+@pytest.mark.target("`GOEXPERIMENT=staticlockranking`, Go 1.17 to 1.19 and 1.23", "CPU profile")
 def test_lock_ranking_of_old_versions_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    copy = with_version(program("sleeper", "1.22"), tmp_path, RANKED)
+    copy = with_version(program("sleeper", "1.18"), tmp_path, RANKED)
     with Target.start(copy) as target:
         pid = str(target.pid)
         output = refused(ExitCode.UNSUPPORTED_GO, "--pid", pid, folder=tmp_path / "out")

@@ -96,6 +96,8 @@ FLAG: Final = re.compile(r"^\t([A-Z]\w+) +bool$", re.MULTILINE)
 RUNTIME_FOLDERS: Final = ("src/runtime", "src/internal/runtime")
 USED_FLAG: Final = re.compile(r"goexperiment\.(\w+)")
 WITHOUT_REGISTERS: Final = "regabi"
+# Fields that a struct of such a build has, and its runtime does not use: objects have no type then.
+UNUSED_FIELDS: Final = {"noallocheaders": {"mspan": ("largeType",)}}
 
 
 def describe(goroot: Path) -> tuple[str, dict[str, Any]]:
@@ -371,6 +373,9 @@ def other_structs(toolchain: Toolchain, experiment: str, usual: dict[str, Any]) 
         build = ("build", *toolchain.without_vcs, "-o", str(program), ".")
         toolchain.go(*build, cwd=LAYOUT_TARGET, env={"GOEXPERIMENT": experiment})
         found = struct_layouts(program)
+    for struct, unused in UNUSED_FIELDS.get(experiment, {}).items():
+        for field in unused:
+            found[struct]["fields"].pop(field, None)
     return {name: row for name, row in found.items() if row != usual.get(name)}
 
 

@@ -126,9 +126,6 @@ func (p *place) descend(left, sum int) int {
 	return p.descend(left-1, sum+left) + p.depth
 }
 
-//go:noinline
-func generic[T any](ch chan T) T { return <-ch }
-
 func small(ch chan int) int { return <-ch + 1 } // is inlined
 
 //go:noinline
