@@ -44,6 +44,9 @@ _REFLECTION: Final = ("reflect.", "runtime.")
 _CUT_DEPTH: Final = 32
 _POINTER = re.compile(r"\(\*([^()]+)\)")
 _ARGUMENTS = re.compile(r"\[.*\]")
+# What protoc-gen-go-grpc names the function that calls a method: package._Service_Method_Handler. A
+# word of protobuf keeps an underscore only in front of a capital or a digit.
+_METHOD_OF_GRPC = re.compile(r"\._(?P<service>\w+)_(?P<method>[^_\W]+)_Handler(?:\.func\d*)?$")
 # What the compiler adds to the name of a function for a closure, a go statement or a loop in it.
 _INNER = re.compile(
     r"(?:(?:\.\d+)?\.func\d+|\.(?:go|defer)wrap\d+|·d?wrap·\d+|-range\d+|\.\d+|-fm)$"
@@ -54,11 +57,13 @@ class Handler(NamedTuple):
     """A handler: its name, and its function as in Frame.function.
 
     The name of a closure has its place: "main.routes.func3 (routes.go:41)". Without a function, it
-    is time of a framework: "[gin]".
+    is time of a framework: "[gin]". `method` is the method of gRPC that called it, as in
+    "Health/Check"; "" if there is none on the stack.
     """
 
     name: str
     function: str
+    method: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +157,19 @@ def handler_in(frames: Sequence[Frame]) -> Handler | None:
     """The handler on a stack, innermost frame first; None if no framework calls one there."""
     calling: Framework | None = None
     called: Frame | None = None
+    generated = ""
     for at in range(len(frames) - 1, -1, -1):
         frame = frames[at]
         name = plain(frame.function)
         if name is None:
             continue
         if one := _frameworks().calling(name):
+            if one is not calling or _METHOD_OF_GRPC.search(name):
+                generated = name
             calling, called = one, None
         elif _is_method(name):
             calling, called = calling or _frameworks().all[0], _method(frames, at)
+            generated = ""
         elif calling and called is None and not name.startswith(_REFLECTION):
             called = _method(frames, at)
     if calling is None:
@@ -168,7 +177,7 @@ def handler_in(frames: Sequence[Frame]) -> Handler | None:
     name = (plain(called.function) if called else None) or ""
     if called is None or _is_of_library(name) or calling.has(name):
         return Handler(f"[{calling.name}]", "")
-    return Handler(_name(called), called.function)
+    return Handler(_name(called), called.function, _method_of_grpc(generated, name))
 
 
 class HandlerLabels:
@@ -193,16 +202,23 @@ class HandlerLabels:
             samples = chain.from_iterable(profile.samples for profile in profiles)
             for sample in sorted(samples, key=lambda one: -one.values[-1]):
                 handler = _handler_of(sample)
-                if handler and handler.function not in self._known and handler.function:
-                    has_room = len(self._known) < self._most
-                    named = handler if has_room else Handler(OTHER_HANDLERS, handler.function)
-                    if len(self._known) < _MOST_HANDLERS:
-                        self._known[handler.function] = named
+                if handler and handler.function:
+                    self._learn(handler)
             names = _Names(dict(self._known), routes or {})
         return [
             replace(profile, samples=tuple(map(names.labelled, profile.samples)))
             for profile in profiles
         ]
+
+    def _learn(self, handler: Handler) -> None:
+        """Know a handler; one that several methods of gRPC call has the name of none of them."""
+        function = handler.function
+        known = self._known.get(function)
+        if known is None and len(self._known) < _MOST_HANDLERS:
+            has_room = len(self._known) < self._most
+            self._known[function] = handler if has_room else Handler(OTHER_HANDLERS, function)
+        elif known is not None and known.method != handler.method:
+            self._known[function] = known._replace(method="")
 
     def names(self, routes: Mapping[str, str]) -> dict[str, str]:
         """The names in labels of the handlers that were seen, by function."""
@@ -256,7 +272,9 @@ class _Names:
 
     def of(self, handler: Handler) -> str:
         """The name in the label of a handler."""
-        route = self.routes.get(handler.function) if handler.name != OTHER_HANDLERS else None
+        if handler.name == OTHER_HANDLERS:
+            return handler.name
+        route = self.routes.get(handler.function, handler.method)
         return f"{handler.name}: {route}" if route else handler.name
 
 
@@ -298,6 +316,21 @@ def _name(frame: Frame) -> str:
     if CLOSURE.search(name) and frame.start_line:
         return f"{name} ({frame.file.rpartition('/')[2]}:{frame.start_line})"
     return name
+
+
+def _method_of_grpc(generated: str, called: str) -> str:
+    """The service and the method of the function that the generator made, without the package.
+
+    Names of methods with underscores are known by the function that is called.
+    """
+    found = _METHOD_OF_GRPC.search(generated)
+    if not found:
+        return ""
+    whole = f"{found['service']}_{found['method']}"
+    name = called.rpartition(".")[2]
+    service = whole.removesuffix(f"_{name}") if "_" in name else found["service"]
+    service = found["service"] if service == whole else service
+    return f"{service}/{whole[len(service) + 1 :]}"
 
 
 def _is_of_library(name: str) -> bool:

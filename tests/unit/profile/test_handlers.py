@@ -92,15 +92,15 @@ def test_the_handlers_of_real_servers(framework: str) -> None:
     expected[f"main.{SPAWN[framework]}" if is_starter else "none"] += 1
     expected["none"] += 1
     found = labels_of(*map(sample_of, saved_stacks(framework)))
-    assert Counter(label or "none" for label in found) == expected
+    assert Counter((label or "none").split(": ")[0] for label in found) == expected
 
 
 def test_middleware_is_no_handler_but_where_it_waits_itself() -> None:
     logged = ("main.logged.func1", FUNC, MUX, *SERVER)
     below = frames(LOCK, "main.(*shop).checkout", FUNC, *logged)
-    assert handler_in(below) == ("main.(*shop).checkout", "main.(*shop).checkout")
+    assert handler_in(below) == ("main.(*shop).checkout", "main.(*shop).checkout", "")
     waits = handler_in(frames(LOCK, *logged))
-    assert waits == ("main.logged.func1 (routes.go:41)", "main.logged.func1")
+    assert waits == ("main.logged.func1 (routes.go:41)", "main.logged.func1", "")
 
 
 @pytest.mark.parametrize(
@@ -269,3 +269,42 @@ def test_only_so_many_handlers_have_names_of_their_own() -> None:
     # Those that have a name keep it; goroutines that the others start are theirs.
     assert names_in(labels, small, sample(LOCK, "main.small.func1")) == [OTHER_HANDLERS] * 2
     assert names_in(labels, sample(GIN + ".(*Engine).ServeHTTP", *SERVER)) == ["[gin]"]
+
+
+UNARY: Final = "shop/pb._Shop_Checkout_Handler"
+GRPC: Final = "google.golang.org/grpc.(*Server).handleStream"
+
+
+def test_handlers_of_grpc_have_the_service_and_the_method() -> None:
+    wrapped = f"{UNARY}.func1", "main.serve.func1", UNARY, GRPC
+    labels = labels_of(
+        sample(LOCK, "main.(*shop).Checkout", *wrapped),
+        sample("runtime.chanrecv1", "main.(*shop).Checkout.func1"),
+        sample(LOCK, "main.(*shop).Stock_At", "shop/pb._Shop_V1_Stock_At_Handler", GRPC),
+        sample(LOCK, "main.logged", *wrapped),  # an interceptor that waits itself
+        sample(LOCK, "main.page.ServeHTTP", FUNC, "main.(*shop).Page", *wrapped),
+        sample(LOCK, GRPC),
+    )
+    checkout = "main.(*shop).Checkout: Shop/Checkout"
+    stock = "main.(*shop).Stock_At: Shop_V1/Stock_At"
+    interceptor = "main.logged: Shop/Checkout"
+    assert labels == [checkout, checkout, stock, interceptor, "main.page.ServeHTTP", "[gRPC]"]
+
+
+def test_a_function_of_several_methods_of_grpc_has_only_its_name() -> None:
+    several = [
+        sample(LOCK, "main.serve", f"shop/pb._Shop_{name}_Handler", GRPC)
+        for name in ("Checkout", "Stock", "Checkout")
+    ]
+    assert labels_of(*several) == ["main.serve"] * 3
+
+
+def test_a_path_that_was_read_is_the_route_of_a_handler_of_grpc() -> None:
+    called = profile(sample(LOCK, "main.(*shop).Checkout", UNARY, GRPC))
+    (labelled,) = with_handlers([called], {"main.(*shop).Checkout": "POST /shop.Shop/Checkout"})
+    assert handler_names(labelled) == ["main.(*shop).Checkout: POST /shop.Shop/Checkout"]
+
+
+def test_the_methods_of_a_real_server_of_grpc() -> None:
+    labels = {label or "" for label in labels_of(*map(sample_of, saved_stacks("grpc")))}
+    assert labels == {"", "main.health.Check: Health/Check", "main.health.Watch: Health/Watch"}
