@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ebpfprof.export import pprof
+from ebpfprof.profile.handlers import handler_label
 from tests.agent.running import RunningAgent, Written, settings
 from tests.kernel.kernel_state import await_gone, await_no_probes, bpf_objects, has_probes
 from tests.kernel.live_counts import HANDS, count_in
@@ -95,6 +96,24 @@ def test_services_are_recorded_without_a_gap_over_a_reload(tmp_path: Path) -> No
             "cpu",
             "goroutine",
         }
+
+
+def test_samples_have_the_handlers_of_a_service_if_it_is_asked_for(tmp_path: Path) -> None:
+    """Without routes, which become known later: a backend would have two series of a handler."""
+    with (
+        Target.start(program("routes"), env={"AGENT_TEST": str(tmp_path)}) as routes,
+        RunningAgent(tmp_path, settings(tmp_path, by_handler=True)) as agent,
+    ):
+        agent.await_windows(1, "routes")
+        routes.ask("go 5 2", "done")
+        agent.await_windows(len(agent.windows()) + 2, "routes")
+        assert agent.end() == 0
+        files = [tmp_path / "out" / window.profiles["block"] for window in agent.windows()]
+        routes.kill()
+    profiles = [pprof.decode(file.read_bytes(), kind="block") for file in files]
+    names = {handler_label(sample) for profile in profiles for sample in profile.samples}
+    assert {f"main.route{number:02d}" for number in range(20)} <= names
+    assert not any(": " in name for name in names if name)
 
 
 @pytest.fixture
