@@ -19,6 +19,7 @@ import pytest
 from ebpfprof.errors import InvalidProfile
 from ebpfprof.export import formats, pprof
 from ebpfprof.profile.model import Frame, Profile, Sample
+from ebpfprof.profile.wait_histogram import WaitHistogram
 from tests.builds import versions
 from tests.recorded import replay
 from tests.recorder import check_profile
@@ -437,3 +438,33 @@ def test_an_empty_profile_can_be_compared_with_any_kind(
 @pytest.mark.parametrize("verb", ["report", "diff"])
 def test_the_help_has_examples(verb: str) -> None:
     assert f"  ebpfprof {verb} " in output(verb, "--help").split("Examples:")[1]
+
+
+def test_merged_files_with_lengths_are_a_heatmap_of_each_file(tmp_path: Path) -> None:
+    minute_ns = 60_000_000_000
+    files = []
+    for number, ns in enumerate((1_000_000, 40_000_000)):
+        sample = replace(SMALL.samples[0], values=(3, 3 * ns), lengths=WaitHistogram.of([ns] * 3))
+        later = replace(SMALL, samples=(sample,), time_ns=SMALL.time_ns + number * minute_ns)
+        files.append(tmp_path / f"{number}.pb.gz")
+        files[-1].write_bytes(pprof.encode(later, keeps_lengths=True))
+    page = tmp_path / "both.html"
+    done = run("report", "--merge", *reversed(files), "-o", page)
+    assert done.returncode == 0, done.stderr
+    slices = json.JSONDecoder().raw_decode(page.read_text().split('"slices":', 1)[1])[0]
+    (first, first_end), (second, _) = slices["times"]
+    assert second - first == pytest.approx(60)
+    assert first_end == pytest.approx(first + SMALL.duration_ns / 1e9)
+    (cells,) = slices["cells"]
+    found = [cells[at : at + 4] for at in range(0, len(cells), 4)]
+    assert [(index, count) for index, _, count, _ in found] == [(0, 3), (1, 3)]
+    assert [least <= ns for (_, least, *_), ns in zip(found, (1e6, 4e7), strict=True)] == [True] * 2
+    assert found[1][1] > 30e6
+
+
+def test_merged_cpu_profiles_are_a_pgo_file(tmp_path: Path) -> None:
+    one = replace(CPU, samples=(Sample((LOCK, LOCK), (2, 20_000_000)),))
+    file, both = save(tmp_path, "one.pb.gz", one), tmp_path / "default.pgo"
+    done = run("report", "--merge", file, file, "-o", both)
+    assert done.returncode == 0, done.stderr
+    assert [each.values for each in pprof.decode(both.read_bytes()).samples] == [(4, 40_000_000)]
