@@ -5,7 +5,8 @@
 Prints a table for docs/performance.md. Each way of recording is compiled twice, once with a program
 that counts nothing by length; both record the same process, in turns. The time is what the kernel
 measures of all of our programs (bpf_stats), for a unit of work: the median of pairs of rounds, of
-which one follows the other, so that other load disturbs both. As root.
+which one follows the other, so that other load disturbs both; each is first in half of the pairs.
+As root.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from statistics import median
 from typing import Any, Final
@@ -65,6 +66,19 @@ def bpf_ns(session: LiveSession, recorded: LiveTarget, running: Running, units: 
     return runs.time_ns / units
 
 
+def pair(
+    recorded: Sequence[tuple[LiveSession, LiveTarget]],
+    running: Running,
+    units: int,
+    *,
+    turned: bool,
+) -> tuple[float, ...]:
+    """The time of a unit without lengths and with them; `turned`: that with them is first."""
+    order = recorded[::-1] if turned else recorded
+    found = [bpf_ns(session, target, running, units) for session, target in order]
+    return tuple(found[::-1] if turned else found)
+
+
 def row(way: str, workload: str, options: Mapping[str, Any], rounds: int) -> list[str]:
     with ExitStack() as held:
         with mock.patch.object(program_source, "program_text", without_lengths):
@@ -73,10 +87,7 @@ def row(way: str, workload: str, options: Mapping[str, Any], rounds: int) -> lis
         running = Running(_BY_NAME[workload], held)
         recorded = [(session, session.add(running.target.pid)) for session in sessions]
         units = running.units_in(ROUND_S)
-        found = [
-            tuple(bpf_ns(session, target, running, units) for session, target in recorded)
-            for _ in range(rounds)
-        ]
+        found = [pair(recorded, running, units, turned=bool(at % 2)) for at in range(rounds)]
     more = median(after / before for before, after in found) - 1
     without_ns, with_ns = (median(column) for column in zip(*found, strict=True))
     kept = "yes" if more < PROMISED else "no"
