@@ -65,6 +65,8 @@ def stacks(profile: Profile) -> Counter[tuple[object, ...]]:
     return found
 
 
+BUBBLES, SECRETS = "GOEXPERIMENT=synctest", "GOEXPERIMENT=runtimesecret"
+OF_EXPERIMENTS = {BUBBLES: b", synctest group ", SECRETS: b"runtime/secret.Do("}
 # Of each there is one at least in the texts of every version.
 MARKS = (
     *("goroutine ", "[IO wait]", "[syscall", ", locked to thread]", "[chan receive (nil chan)]"),
@@ -73,7 +75,13 @@ MARKS = (
 MARKS_OF_TEXT = ("# labels: {}", '# labels: {"a":"1", "b":"2", "c":"3"}', "main.recovered.func1+0x")
 
 
-@pytest.mark.parametrize(("version", "mode"), builds(*(b for b in BUILDS if b[0] in GENERIC)))
+@pytest.mark.parametrize(
+    ("version", "mode"),
+    [
+        *builds(*(b for b in BUILDS if b[0] in GENERIC)),
+        *in_full(("1.24", BUBBLES), (NEWEST, SECRETS)),
+    ],
+)
 def test_the_forms_equal_gos(version: str, mode: str, tmp_path: Path) -> None:
     with still(program("tracebacks", version, mode)) as target:
         pid = target.pid
@@ -106,6 +114,7 @@ def test_the_forms_equal_gos(version: str, mode: str, tmp_path: Path) -> None:
     )
     # One of finalizers counts as the runtime's, also while it runs one, in runtime.NumGoroutine.
     assert count == traceback.count(b"\ngoroutine ")
+    assert OF_EXPERIMENTS.get(mode, b"") in traceback
 
 
 @pytest.mark.parametrize(

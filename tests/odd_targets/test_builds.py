@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,22 @@ def check_block(version: str, mode: str, folder: Path) -> None:
     assert len(ours.samples) > 40
 
 
+def check_cpu(version: str, mode: str, folder: Path) -> None:
+    """The race detector is C on another stack: Go's own profile has no callers there, either."""
+    if mode != "-race":
+        test_cpu.test_stacks_equal_gos_in_every_build_mode(version, mode, folder)
+        return
+    program = toolchain(version).build(test_cpu.CPUOPS, mode)
+    run = test_cpu.record(program, folder, test_cpu.SHALLOW, test_cpu.SHORT_MS)
+    outside = [
+        stack
+        for stack in run.ours
+        if not test_cpu.is_incomplete(stack) or "." in stack.functions[0]
+    ]
+    assert 0 < len(outside) < len(run.ours)
+    test_cpu.check_stacks(replace(run, ours=outside), program)
+
+
 def check_trace(version: str, mode: str, folder: Path) -> None:
     """Go's tracer and ours see the same, of what takes locks."""
     test_execution_trace.check_changes("locks", version, folder, mode=mode)
@@ -52,7 +69,7 @@ CHECKS: Final[dict[str, Check]] = {
 }
 
 TIMES: Final[dict[str, Check]] = {
-    "cpu": test_cpu.test_stacks_equal_gos_in_every_build_mode,
+    "cpu": check_cpu,
     "trace": check_trace,
 }
 
@@ -92,7 +109,11 @@ def compilers() -> None:
     subprocess.run([ROOT / "tests/setup.sh", "builds"], check=True)
 
 
-@pytest.mark.target("`-race`", COMPARED)
+@pytest.mark.target(
+    "`-race`",
+    "block, mutex, goroutine, heap, memory, traces, CPU (without callers of the race detector, as "
+    "Go's own); the rest is not compared",
+)
 @pytest.mark.target("`-cover`", COMPARED)
 @pytest.mark.target("`-asan`", COMPARED)
 @pytest.mark.target("`-msan`", COMPARED)

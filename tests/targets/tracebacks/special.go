@@ -16,5 +16,6 @@ func special() []func() {
 	harness.Poll(func() bool { runtime.GC(); return len(begun) > 0 })
 	startCoroutines()
 	startBubble()
+	startSecret()
 	return append(newest, cgoCalls...)
 }

@@ -1,0 +1,5 @@
+//go:build !goexperiment.runtimesecret
+
+package main
+
+func startSecret() {}
