@@ -294,16 +294,19 @@ def _block_row(
     within_ns = min(PART_WITHIN * hit_ns * TRACKING_PERIOD * short.probed, short.delay_ns / 2)
     stamped = TRACKING_PERIOD * (short.parks - short.probed)
     whole = count / short.count if short.count > 0 else 1.0
+    by_probes_ns = whole * (short.delay_ns - within_ns)
     by_probes = _Value(
-        whole * (short.delay_ns - within_ns),
+        by_probes_ns,
         row.delay_variance
         + (_DELAYED_NS * TRACKING_PERIOD * short.probed) ** 2
-        + (_LATE_WAKE_NS * stamped) ** 2,
+        + (_LATE_WAKE_NS * stamped) ** 2
+        + ((1 - 1 / sums.slowdown) * by_probes_ns) ** 2,
     )
     short_ns = seen.ns - seen.long_ns
     mean_ns = short.delay_ns / max(short.count, 1.0)
     late, disturbed = _LATE / max(1.0, mean_ns / _LATE_NS), _disturbance(mean_ns)
-    of_times = (late * short_ns) ** 2 + (disturbed * by_probes.value) ** 2
+    # Both see too much rather than too little.
+    of_times = (late * short_ns) ** 2 + (disturbed * min(by_probes.value, short_ns)) ** 2
     by_samples = _Value(short_ns, seen.variance - seen.long_variance + of_times)
     is_missing = _is_tail_missing((1 + disturbed) * by_probes.value, seen)
     if cut_off > _CUT_OFF * count or is_missing:

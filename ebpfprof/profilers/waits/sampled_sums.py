@@ -180,6 +180,17 @@ class SampledSums:
         return 1 + self._runs_in_pauses / sampled if sampled > 0 else 0.0
 
     @property
+    def slowdown(self) -> float:
+        """How many times as often goroutines ran between windows as in them; at least 1.
+
+        A program that does little but wait is slower with probes, and all of its waits are longer.
+        """
+        if not (self.pauses_ns and self.windows_ns and self.runs_in_windows):
+            return 1.0
+        between = self._runs_in_pauses / self.pauses_ns
+        return max(1.0, between * self.windows_ns / self.runs_in_windows)
+
+    @property
     def has_pauses(self) -> bool:
         """Whether there were times without any probe."""
         return self.windows > 0 or self.runs > 0

@@ -394,6 +394,21 @@ def test_in_windows_delays_come_mostly_from_samples_which_are_more_precise() -> 
     assert 780 * MS < row.delay_ns < 800 * MS
 
 
+@pytest.mark.parametrize(("pauses_ms", "least_ms", "most_ms"), [(900, 55, 75), (300, 40, 50)])
+def test_where_probes_slow_a_program_down_samples_know_better_how_long_it_waits(
+    pauses_ms: int, least_ms: int, most_ms: int
+) -> None:
+    """80 ms of waiting by probes, 40 ms by samples. Ten windows of 10 ms have 100 runs, the time
+    between them has 900 in 900 ms, or in a third of that."""
+    sums = windows(*[{A: tracked(10, 10 * US, probed=False)}] * 10)
+    sums.pauses_ns = pauses_ms * MS
+    assert sums.slowdown == pytest.approx(900 / pauses_ms)
+    seen = SampledStack(ns=40.0 * MS, hits=400, ended=400, variance=(2.0 * MS) ** 2)
+    row = block_row(sums, {key(A): seen})
+    assert least_ms * MS < row.delay_ns < most_ms * MS
+    assert row.delay_variance > (0.25 * row.delay_ns) ** 2  # samples disturb it, too
+
+
 BUSY = windows(*[{A: tracked(1, MS)}] * 10)
 """800 waits of 1 ms, by runs of goroutines, of which nine in ten followed no wait."""
 
