@@ -305,8 +305,7 @@ def _block_row(
     short_ns = seen.ns - seen.long_ns
     mean_ns = short.delay_ns / max(short.count, 1.0)
     late, disturbed = _LATE / max(1.0, mean_ns / _LATE_NS), _disturbance(mean_ns)
-    # Both see too much rather than too little.
-    of_times = (late * short_ns) ** 2 + (disturbed * min(by_probes.value, short_ns)) ** 2
+    of_times = (late * short_ns) ** 2 + (disturbed * by_probes.value / sums.slowdown) ** 2
     by_samples = _Value(short_ns, seen.variance - seen.long_variance + of_times)
     is_missing = _is_tail_missing((1 + disturbed) * by_probes.value, seen)
     if cut_off > _CUT_OFF * count or is_missing:

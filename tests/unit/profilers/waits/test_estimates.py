@@ -394,7 +394,7 @@ def test_in_windows_delays_come_mostly_from_samples_which_are_more_precise() -> 
     assert 780 * MS < row.delay_ns < 800 * MS
 
 
-@pytest.mark.parametrize(("pauses_ms", "least_ms", "most_ms"), [(900, 55, 75), (300, 40, 50)])
+@pytest.mark.parametrize(("pauses_ms", "least_ms", "most_ms"), [(900, 65, 80), (300, 40, 50)])
 def test_where_probes_slow_a_program_down_samples_know_better_how_long_it_waits(
     pauses_ms: int, least_ms: int, most_ms: int
 ) -> None:
@@ -406,7 +406,6 @@ def test_where_probes_slow_a_program_down_samples_know_better_how_long_it_waits(
     seen = SampledStack(ns=40.0 * MS, hits=400, ended=400, variance=(2.0 * MS) ** 2)
     row = block_row(sums, {key(A): seen})
     assert least_ms * MS < row.delay_ns < most_ms * MS
-    assert row.delay_variance > (0.25 * row.delay_ns) ** 2  # samples disturb it, too
 
 
 BUSY = windows(*[{A: tracked(1, MS)}] * 10)
