@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -129,7 +128,8 @@ def command(
             except PermissionDenied as error:
                 raise refusal or error from error
             if before is not None:
-                interruptible(partial(held.enter_context, before))
+                held.enter_context(before)
+                interruptible(before.start)
         if kept is None:
             give_up_probing(options)
         signals.end_recording_only()
@@ -153,4 +153,4 @@ def _seconds_before(pids: list[int], opening: OpenOptions, last_s: float) -> Sec
 
     if len(pids) > MOST:
         raise click.UsageError(f"With --last, choose at most {MOST} processes, not {len(pids)}.")
-    return SecondsBefore(pids, opening, last_s, TRACE_OVERHEAD)
+    return SecondsBefore(pids, opening, last_s=last_s, max_overhead=TRACE_OVERHEAD)

@@ -89,6 +89,7 @@ class KeptEvidence:
         if before := self._before:  # first of all: these seconds pass
             timeline = partial(before.timeline, program.pid)
             self._try(_BEFORE, lambda: timelines.append(interruptible(timeline)))
+            interruptible(before.close)  # two traces at once would cost twice as much
         if self._folder is None:
             when = time.localtime()
             self._folder = Path(default_name(program.name, program.pid, "", when, "").rstrip("."))

@@ -211,7 +211,7 @@ class HandlerLabels:
         ]
 
     def _learn(self, handler: Handler) -> None:
-        """Know a handler; one that several methods of gRPC call has the name of none of them."""
+        """Know a handler; one that several methods of gRPC call has no method in its name."""
         function = handler.function
         known = self._known.get(function)
         if known is None and len(self._known) < _MOST_HANDLERS:
@@ -326,11 +326,12 @@ def _method_of_grpc(generated: str, called: str) -> str:
     found = _METHOD_OF_GRPC.search(generated)
     if not found:
         return ""
-    whole = f"{found['service']}_{found['method']}"
+    service, method = found["service"], found["method"]
     name = called.rpartition(".")[2]
-    service = whole.removesuffix(f"_{name}") if "_" in name else found["service"]
-    service = found["service"] if service == whole else service
-    return f"{service}/{whole[len(service) + 1 :]}"
+    whole = f"{service}_{method}"
+    if "_" in name and whole.endswith(f"_{name}"):
+        service, method = whole.removesuffix(f"_{name}"), name
+    return f"{service}/{method}"
 
 
 def _is_of_library(name: str) -> bool:

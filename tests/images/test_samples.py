@@ -16,7 +16,7 @@ from tests.images.image import VERSIONS, image
 from tests.images.pages import PAGE_SHIFT, ChangedBytes
 
 VERSION = VERSIONS[-1]
-SELDOM = SamplingRate(1e-6, 1e-6)
+RARELY = SamplingRate(1e-6, 1e-6)
 """The thread takes no sample while a test runs."""
 
 
@@ -31,7 +31,7 @@ class FadingMemory(ChangedBytes):
 
 
 def shared(go: GoTarget) -> SharedSampler:
-    return SharedSampler(go, rate=SELDOM, has_labels=False, thread=SamplingThread())
+    return SharedSampler(go, rate=RARELY, has_labels=False, thread=SamplingThread())
 
 
 def test_a_last_sample_that_fails_is_reported() -> None:

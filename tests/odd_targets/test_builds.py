@@ -111,8 +111,8 @@ def compilers() -> None:
 
 @pytest.mark.target(
     "`-race`",
-    "block, mutex, goroutine, heap, memory, traces, CPU (without callers of the race detector, as "
-    "Go's own); the rest is not compared",
+    "block, mutex, goroutine, heap, memory, traces, CPU (but samples inside the race detector, "
+    "which have no callers); the rest is not compared",
 )
 @pytest.mark.target("`-cover`", COMPARED)
 @pytest.mark.target("`-asan`", COMPARED)

@@ -16,5 +16,7 @@ def test_a_process_that_can_not_be_traced_has_a_reason_and_affects_no_other() ->
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     before = SecondsBefore([ended.pid], OpenOptions(), last_s=1.0, max_overhead=5.0)
-    with before, pytest.raises(NoSuchProcess):
-        before.timeline(ended.pid)
+    with before:
+        before.start()
+        with pytest.raises(NoSuchProcess):
+            before.timeline(ended.pid)
