@@ -29,7 +29,7 @@ from tests.targets_run import Target
 BLOCK = Options(kinds=("block",), max_overhead=1)
 CROWD = 1500
 SECONDS = 4.0
-LATE_S = 0.4
+LATE_S = 0.6
 SIGMAS = 6
 FEW_WINDOWS = 4
 SLOW, SLOW_S = 5, 0.7
@@ -97,7 +97,9 @@ def test_waits_are_not_counted_twice_though_samples_begin_long_before_the_next_s
         with recorded(target.pid) as reports:
             wait(1.0)
         target.kill()
-    assert_crowd_waited(block_of(reports))
+    profile = block_of(reports)
+    waited_ns = sum(sample.values[1] for sample in profile.samples)
+    assert waited_ns < 1.1 * CROWD * profile.duration_ns
 
 
 @pytest.mark.alone
